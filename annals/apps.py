@@ -22,7 +22,6 @@ class AnnalsConfig(AppConfig):
         register(lazy("annals.observe.server_checks.server_settings"), Tags.database)
         register(lazy("annals.observe.deploy_checks.first_hour"), Tags.security, deploy=True)
 
-        # contenttypes is installed after our apps and after auth, so the permissions of all of
-        # them exist when its signal arrives.
+        # contenttypes is last, so the permissions of all apps exist when its signal arrives.
         for app, receiver in RECEIVERS.items():
             post_migrate.connect(lazy(receiver), sender=apps.get_app_config(app), weak=False)

@@ -1,11 +1,7 @@
-"""The command `annals`: Django's, with help that does not wait for Django's start, servers that
-start when they are needed, and a sentence for each error."""
-
-from __future__ import annotations
+"""The command `annals`."""
 
 import logging
 import os
-import signal
 import sys
 from argparse import ArgumentParser
 from collections.abc import Callable, Mapping, Sequence
@@ -22,7 +18,7 @@ ROOT: Final = Path(__file__).resolve().parent.parent
 PROGRAM: Final = ROOT / "annals" / "__main__.py"
 APPS: Final = ("annals", "annals/access", "history", "ingest")
 # They extend commands of Django, whose arguments depend on the settings.
-OF_DJANGO: Final = frozenset({"check", "makemigrations", "migrate"})
+OF_DJANGO: Final = frozenset({"makemigrations", "migrate"})
 INTERRUPTED: Final = 130
 READER_LEFT: Final = 141  # as a program that SIGPIPE ends
 GROUPS: Final[Mapping[str, Mapping[str, str]]] = {
@@ -57,9 +53,7 @@ GROUPS: Final[Mapping[str, Mapping[str, str]]] = {
         "contract": "what a message must be, for programs: JSON Schema, AsyncAPI",
         "check": "look for mistakes: --deploy, --database default",
     },
-    "Develop": {
-        "makemigrations": "write migrations of changed tables",
-    },
+    "Develop": {"makemigrations": "write migrations of changed tables"},
 }
 
 
@@ -117,9 +111,6 @@ def _command(program: str, words: list[str]) -> None:
     from annals.start import prepare
 
     prepare(words)
-    if words[0] == "runserver" and signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:
-        # Without this the server that Django starts again for changes outlives its terminal.
-        signal.signal(signal.SIGHUP, lambda *_: sys.exit(0))
     from django.core.management import execute_from_command_line
 
     execute_from_command_line([program, *words])

@@ -1,20 +1,18 @@
 """Reads Annals' settings from the environment: one typed field for each variable, checked."""
 
-from __future__ import annotations
-
 import fcntl
 import os
 import re
+import stat
 from collections.abc import Mapping
 from pathlib import Path
-from typing import get_type_hints
+from typing import Final, get_type_hints
 from urllib.parse import urlsplit
 
 import msgspec
 
-from annals import own_folder
 from annals.fields import Settings as Settings
-from history.failure.complaints import Complaint, FileError, of_file, read_bytes
+from history.failure.complaints import Complaint, FileError, of_file, read_bytes, read_text
 
 EXACT = {"DATABASE_URL", "KAFKA_BOOTSTRAP_SERVERS"}
 # No setting: this process and those that it starts serve a demo because DATABASE_URL was unset.
@@ -63,11 +61,8 @@ def variable(field: str) -> str:
 
 
 def read(environ: Mapping[str, str]) -> Settings:
-    """Settings from the environment. An empty value counts as unset.
-
-    Raises SettingError for a wrong value and for an ANNALS_ name that is not a setting (otherwise a
-    typing error would go unnoticed). ANNALS_KAFKA_* and ANNALS_TEST_* are not read here.
-    """
+    """Settings from the environment. An empty value counts as unset. Raises SettingError for a
+    wrong value and an unknown ANNALS_ name. ANNALS_KAFKA_* and ANNALS_TEST_* are not read here."""
     hints = get_type_hints(Settings)
     fields = {variable(name): name for name in hints}
     for name in environ:
@@ -102,8 +97,7 @@ def _read_elsewhere(name: str) -> bool:
 
 
 def _check_database_url(url: str) -> None:
-    """Refuse a URL that libpq cannot read, or reads otherwise than it is meant. The message quotes
-    nothing of it: a wrong URL often shows a part of the password."""
+    """Refuse a URL that libpq cannot read, or reads otherwise than it is meant."""
     from psycopg import ProgrammingError
     from psycopg.conninfo import conninfo_to_dict
 
@@ -139,8 +133,7 @@ def _check_brokers(servers: str | None) -> None:
 
 
 def _check_fallback(settings: Settings) -> None:
-    """Refuse an old service that cannot be asked, or would get its token over an open line. The
-    message quotes nothing: there may be a password in the URL, and a token in the file."""
+    """Refuse an old service that cannot be asked, or would get its token over an open line."""
     if settings.fallback_url is None:
         return
     wrong = "ANNALS_FALLBACK_URL is wrong: it must be https://HOST (http:// only on the loopback "
@@ -205,8 +198,7 @@ def _valid(reason: str, field: str) -> str:
 
 
 def secret_key(settings: Settings) -> str:
-    """The configured secret key, or the one in ANNALS_HOME, generated at the first call (mode
-    0600)."""
+    """The configured secret key, or the one in ANNALS_HOME, made at the first call (0600)."""
     if settings.secret_key:
         return settings.secret_key
     refuse_others_home(settings.home)
@@ -226,8 +218,7 @@ def _written(path: Path) -> str:
 
 
 def _new_secret_key(path: Path) -> str:
-    """The key that this process or another one writes now: all of it or, where the disk is full,
-    nothing."""
+    """The key that this process or another one writes now, all of it or nothing."""
     import secrets
 
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -247,13 +238,26 @@ def _new_secret_key(path: Path) -> str:
         os.close(folder)
 
 
+# What is made there, and read by later commands; PostgreSQL's data may be another user's.
+_OWN: Final = ("secret_key", "postgres", "broker", "apache-kafka")
+
+
 def refuse_others_home(home: Path) -> None:
-    """Raise SettingError if another user may have made what is in ANNALS_HOME."""
-    try:
-        fault = own_folder.fault(home)
-    except OSError as error:
-        raise unusable_home(error) from None
-    if fault is not None:
+    """Raise SettingError if another user may have made what is in ANNALS_HOME. A container's volume
+    may be writable for everybody: then what is in it has to be ours."""
+    for path in (home, *(home / each for each in _OWN)):
+        try:
+            found = path.stat()
+        except FileNotFoundError:
+            continue
+        except OSError as error:
+            raise unusable_home(error) from None
+        if found.st_uid not in (0, os.geteuid()):
+            fault = f"{path} belongs to the user {found.st_uid}, who may have prepared it"
+        elif found.st_mode & stat.S_IWOTH and path != home:
+            fault = f"every user of this machine may write {path}"
+        else:
+            continue
         raise SettingError(f"ANNALS_HOME cannot be used: {fault}. {_ELSEWHERE}")
 
 
@@ -263,3 +267,52 @@ def unusable_home(error: OSError) -> SettingError:
     if isinstance(error, FileNotFoundError) and error.filename is None:
         what = "the folder in which this process was started is gone"
     return SettingError(f"ANNALS_HOME cannot be used: {what}. {_ELSEWHERE}")
+
+
+# librdkafka settings that belong to the consumer, each with what another value would break.
+OF_CONSUMER = {
+    "isolation.level": "Annals reads committed messages only; aborted ones are not versions",
+    "partition.assignment.strategy": "the consumer's hand-over needs the eager strategies; "
+    "an incremental one would let two consumers read a partition",
+    "group.id": "use ANNALS_CONSUMER_GROUP",
+    "enable.auto.commit": "offsets are committed after their rows",
+    "enable.auto.offset.store": "offsets are committed after their rows",
+    "auto.offset.reset": "the ledger says where reading goes on",
+}
+
+
+def librdkafka(environ: Mapping[str, str], file: Path | None = None) -> dict[str, str]:
+    """librdkafka settings from the properties file, overridden by ANNALS_KAFKA_* variables:
+    ANNALS_KAFKA_SASL_MECHANISM is sasl.mechanism. Raises SettingError."""
+    found = _properties(file) | {
+        name.removeprefix(KAFKA_PREFIX).lower().replace("_", "."): value
+        for name, value in environ.items()
+        if name.startswith(KAFKA_PREFIX) and value
+    }
+    for name, why in OF_CONSUMER.items():
+        if name in found:
+            raise SettingError(
+                f"{name} cannot be set for Kafka ({KAFKA_PREFIX}"
+                f"{name.upper().replace('.', '_')} or ANNALS_LIBRDKAFKA_FILE): {why}."
+            )
+    return found
+
+
+def _properties(file: Path | None) -> dict[str, str]:
+    if file is None:
+        return {}
+    try:
+        lines = read_text(file).splitlines()
+    except FileError as error:
+        raise SettingError(f"ANNALS_LIBRDKAFKA_FILE is wrong: {error}.") from None
+    found = {}
+    for number, line in enumerate(lines, 1):
+        if not line.strip() or line.lstrip().startswith("#"):
+            continue
+        name, equals, value = line.partition("=")
+        if not equals or not name.strip():
+            raise SettingError(
+                f"ANNALS_LIBRDKAFKA_FILE is wrong: line {number} of {file} is not name=value."
+            )
+        found[name.strip()] = value.strip()
+    return found

@@ -104,21 +104,6 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
             "the five kinds of a loan application."
         ),
     ] = None
-    envelopes_file: Annotated[
-        Path | None,
-        Meta(
-            description="JSON file that says where the fields of a topic's messages are, if they "
-            "are not where the message contract has them; see docs/kafka.md."
-        ),
-    ] = None
-    sources_file: Annotated[
-        Path | None,
-        Meta(
-            description="TOML file that says which services `annals gaps heal` asks for "
-            "versions that never arrived; see docs/gaps.md. Unset: only the service of "
-            "ANNALS_FALLBACK_URL, if there is one."
-        ),
-    ] = None
     writers: Annotated[
         int,
         Meta(
@@ -187,6 +172,14 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
             "alert fires.",
         ),
     ] = "refuse"
+    journal_log: Annotated[
+        bool,
+        Meta(
+            description="Each row of the access journal is also a line of the log, of the logger "
+            "`annals.access.journal.rows`, at any ANNALS_LOG_LEVEL: for a SIEM, with "
+            "ANNALS_LOG_FORMAT=json."
+        ),
+    ] = False
     need_to_know: Annotated[
         Annotated[str, Meta(pattern=r"^[A-Za-z_]\w*(\.[A-Za-z_]\w*)+$")] | None,
         Meta(
@@ -202,12 +195,10 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         ),
     ] = None
     session_hours: Annotated[
-        int,
-        Meta(ge=1, le=168, description="Hours after which a login on the screens ends."),
+        int, Meta(ge=1, le=168, description="Hours after which a login on the screens ends.")
     ] = 10
     session_idle_minutes: Annotated[
-        int,
-        Meta(ge=2, le=10_080, description="Minutes without a request that end a login."),
+        int, Meta(ge=2, le=10_080, description="Minutes without a request that end a login.")
     ] = 60
     session_renew_minutes: Annotated[
         int,
@@ -246,26 +237,17 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         Meta(
             ge=1,
             le=600,
-            description="Seconds after which the web stops the work for a request, in PostgreSQL "
-            "too, and answers 503.",
+            description="Seconds after which the web stops the work for a request and answers "
+            "503; also the longest time of one statement of it.",
         ),
     ] = 30
-    client_seconds: Annotated[
-        int,
-        Meta(
-            ge=1,
-            le=600,
-            description="Seconds that a client may take to send a request, or to read an answer. "
-            "One that sends or reads 10 KB a second may take longer.",
-        ),
-    ] = 20
     download_seconds: Annotated[
         int,
         Meta(
             ge=1,
             le=86400,
             description="Seconds after which the web ends a download of the access journal. "
-            "The file then ends with NOT COMPLETE, and the connection is reset.",
+            "The file then ends with NOT COMPLETE.",
         ),
     ] = 600
     dear_requests: Annotated[

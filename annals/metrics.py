@@ -1,20 +1,18 @@
-"""The metrics of the web: its requests and logins, and the state of the store, which each web
-process reads from the database at each scrape."""
+"""The metrics of the web: its requests and logins, and the state of the store."""
 
 from typing import Final
 
 from history.entities import ENTITIES
-from history.metric import Open, Register
-from ingest.metric_labels import CLIENT, OUTCOMES, PLACE
+from history.metric import OpenValues, Register
+from ingest.metric_labels import OUTCOMES, PLACE
 from ingest.source.decode import Reason
 
 REGISTER: Final = Register("each web process, at `/metrics`")
 
 METHODS: Final = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
-ROUTE: Final = Open("patterns of addresses; `none` for an address that does not exist")
+ROUTE: Final = OpenValues("patterns of addresses; `none` for an address that does not exist")
 # The names of annals.access.journal.days.tables, which reads the database.
 TABLE: Final = (*(entity.table for entity in ENTITIES), "access_journal")
-CHANGED: Final = ("all", "nothing", "technical")
 
 # Requests.
 
@@ -24,7 +22,7 @@ REQUESTS: Final = REGISTER.counter(
     "HTTP requests answered.",
     route=ROUTE,
     method=(*METHODS, "other"),
-    status=Open("status codes of HTTP"),
+    status=OpenValues("status codes of HTTP"),
 )
 REQUEST_SECONDS: Final = REGISTER.histogram(
     "annals_http_request_seconds",
@@ -37,8 +35,7 @@ REQUEST_SECONDS: Final = REGISTER.histogram(
 STOPPED: Final = REGISTER.counter(
     "annals_requests_stopped_total",
     "requests",
-    "Requests that were ended: they took too long, or their client left.",
-    why=("too_long", "client_left"),
+    "Requests that were ended because they took too long.",
 )
 
 # Access.
@@ -143,31 +140,10 @@ PREPARED_LEFT: Final = REGISTER.collected_gauge(
     "installation.",
 )
 
-# Who brings how much.
-
-SHARE_VERSIONS: Final = REGISTER.collected_gauge(
-    "annals_share_versions",
-    "versions",
-    "Versions of the newest day that `annals share` sampled: all, those that changed nothing, "
-    "those that changed technical fields only.",
-    client=CLIENT,
-    changed=CHANGED,
-)
-SHARE_BYTES: Final = REGISTER.collected_gauge(
-    "annals_share_bytes",
-    "bytes",
-    "What these versions need on disk, with indexes.",
-    client=CLIENT,
-    changed=CHANGED,
-)
-
 # The partitions.
 
 STORE_BYTES: Final = REGISTER.collected_gauge(
     "annals_store_bytes", "bytes", "Size on disk with indexes.", table=TABLE
-)
-STORE_ROWS: Final = REGISTER.collected_gauge(
-    "annals_store_rows", "rows", "Estimated number of rows.", table=TABLE
 )
 DAYS_AHEAD: Final = REGISTER.collected_gauge(
     "annals_store_days_ahead",
@@ -200,9 +176,6 @@ MAINTAIN_STARTED: Final = REGISTER.collected_gauge(
 )
 MAINTAIN_EXIT_CODE: Final = REGISTER.collected_gauge(
     "annals_maintain_exit_code", "exit code", "Exit code of the latest `partitions maintain`."
-)
-MAINTAIN_SECONDS: Final = REGISTER.collected_gauge(
-    "annals_maintain_seconds", "seconds", "Duration of the latest `partitions maintain`."
 )
 MAINTAIN_HELD: Final = REGISTER.collected_gauge(
     "annals_maintain_held",
@@ -239,7 +212,12 @@ ARCHIVE_OLDEST_CHECK: Final = REGISTER.collected_gauge(
 
 # Versions that never arrived.
 
-GAP_CLIENT: Final = Open("client ids of the services with the most; `other` for all others")
+MARKED_FIELDS: Final = REGISTER.collected_gauge(
+    "annals_marked_fields",
+    "fields",
+    "Entries of the catalogue of labels that mask a field from those who may not see it.",
+)
+GAP_CLIENT: Final = OpenValues("client ids of the services with the most; `other` for all others")
 GAPS: Final = REGISTER.collected_gauge(
     "annals_gaps",
     "gaps",
@@ -255,53 +233,8 @@ GAP_VERSIONS: Final = REGISTER.collected_gauge(
     entity=[entity.name for entity in ENTITIES],
     client=GAP_CLIENT,
 )
-GAPS_QUARANTINED: Final = REGISTER.collected_gauge(
-    "annals_gaps_quarantined",
-    "versions",
-    "Of the versions that never arrived those that came and are in quarantine.",
-)
 GAPS_STARTED: Final = REGISTER.collected_gauge(
     "annals_gaps_timestamp_seconds",
     "Unix time",
     "When the latest complete `annals gaps` began; no value before the first.",
-)
-GAP_SOURCE: Final = Open("names of ANNALS_SOURCES_FILE; `old-service`")
-GAPS_ASKED: Final = REGISTER.collected_counter(
-    "annals_gaps_asked_total",
-    "versions",
-    "Missing versions that `annals gaps heal` got an answer about.",
-    source=GAP_SOURCE,
-)
-GAPS_RECOVERED: Final = REGISTER.collected_counter(
-    "annals_gaps_recovered_total",
-    "versions",
-    "Of those the ones that were stored.",
-    source=GAP_SOURCE,
-)
-GAPS_REFUSED: Final = REGISTER.collected_counter(
-    "annals_gaps_refused_total",
-    "versions",
-    "Of those the ones that were not what was asked for, or could not be stored.",
-    source=GAP_SOURCE,
-)
-GAPS_UNANSWERABLE: Final = REGISTER.collected_counter(
-    "annals_gaps_unanswerable_total",
-    "versions",
-    "Of those the ones that the source does not have.",
-    source=GAP_SOURCE,
-)
-GAPS_SOURCE_FAILURES: Final = REGISTER.collected_gauge(
-    "annals_gaps_source_failures",
-    "failures",
-    "Failures of a source of `annals gaps heal` since its last right answer.",
-    source=GAP_SOURCE,
-)
-GAPS_SOURCE_ANSWERED: Final = REGISTER.collected_gauge(
-    "annals_gaps_source_answered_timestamp_seconds",
-    "Unix time",
-    "When a source of `annals gaps heal` last gave a right answer; no value before the first.",
-    source=GAP_SOURCE,
-)
-GAPS_SECONDS: Final = REGISTER.collected_gauge(
-    "annals_gaps_seconds", "seconds", "Duration of the latest complete `annals gaps`."
 )

@@ -1,9 +1,5 @@
-"""Configuration of gunicorn: `gunicorn --config python:annals.server annals.wsgi`.
-
-Threads, not asyncio: every request waits for PostgreSQL, and Django's database layer is
-synchronous. Options on gunicorn's command line override these. Without `--bind` it listens on the
-loopback address: a proxy has to be in front of it (docs/operations.md).
-"""
+"""Configuration of gunicorn: `gunicorn --config python:annals.server annals.wsgi`. Options on its
+command line override these. Without `--bind` it listens on the loopback address, for a proxy."""
 
 import os
 import shutil
@@ -14,11 +10,16 @@ from typing import Any
 
 from annals import env
 from annals.observe import logs
-from annals.start import checked_settings, refuse_open_demo
+from annals.start import checked_settings, refuse_open_demo, refuse_owner
 from history.base import memory
 
 bind = "127.0.0.1:8000"
-worker_class = "annals.serving.worker.Worker"
+worker_class = "gthread"
+keepalive = 20  # longer than the proxy keeps an idle connection
+limit_request_line = 0  # the proxy has a limit; page tokens and paths of fields are long
+# Nothing that a client writes into a header is the address that it asks for.
+forwarder_headers = ""
+forwarded_allow_ips = ""
 workers = 2
 threads = env.WEB_THREADS  # each may need a connection: the pool in annals.settings counts them
 timeout = 60
@@ -30,23 +31,21 @@ accesslog = None  # annals.observe.requests writes a line for each request, with
 
 memory.limit()
 
-# A short request waits this long for each of the threads that compute, many times: 5 ms, Python's
-# default, made it seconds while dear questions were answered.
+# How long a short request waits, many times, for each thread that computes. The default is 5 ms.
 sys.setswitchinterval(0.0005)
 
-# Must be set before prometheus_client is imported. Workers keep their metrics in files here; the
-# worker that answers /metrics adds them up.
+# Set before prometheus_client is imported: the files of the workers' metrics.
 METRICS = Path(tempfile.mkdtemp(prefix="annals-metrics-"))
 os.environ["PROMETHEUS_MULTIPROC_DIR"] = str(METRICS)
 
 
 def when_ready(server: Any) -> None:
-    """Refuse to serve a demo that nobody asked for at an address outside this machine. The sockets
-    are there, also those that systemd opened, and no worker answers yet."""
+    """Refuse to serve others with a demo that nobody asked for, or as the owner of the tables."""
     names = [each.sock.getsockname() for each in server.LISTENERS]
     hosts = [str(name[0]) for name in names if isinstance(name, tuple)]
     try:
         refuse_open_demo(_settings, hosts)
+        refuse_owner(_settings, hosts)
     except env.SettingError as error:
         raise SystemExit(f"annals: {error}") from None
 

@@ -1,7 +1,5 @@
 """Django's settings, derived from annals.env."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 from typing import Any
@@ -9,7 +7,7 @@ from typing import Any
 from django.utils.translation import gettext_lazy as _
 from psycopg.conninfo import conninfo_to_dict
 
-from annals import env, librdkafka
+from annals import env
 from annals.access import address
 from annals.access.oidc import providers
 from annals.observe import logs
@@ -51,10 +49,10 @@ MIDDLEWARE = [
     "django.middleware.security.SecurityMiddleware",
     "whitenoise.middleware.WhiteNoiseMiddleware",
     "annals.observe.requests.RequestLog",
-    "annals.access.responses.Policy",
-    "annals.observe.migrated.Migrated",
-    "annals.access.journal.middleware.Journal",
-    "annals.serving.deadlines.Deadlines",
+    "csp.middleware.CSPMiddleware",
+    "annals.observe.health.Migrated",
+    "annals.access.journal.write.Journal",
+    "annals.handling.Deadlines",
     "django.contrib.sessions.middleware.SessionMiddleware",
     "history.base.language.chosen_language",
     "django.middleware.common.CommonMiddleware",
@@ -75,7 +73,7 @@ TEMPLATES = [
                 "django.contrib.auth.context_processors.auth",
                 "django.contrib.messages.context_processors.messages",
                 "history.admin.site.access.reader",
-            ],
+            ]
         },
     }
 ]
@@ -88,8 +86,7 @@ CONNECTIONS = env.WEB_THREADS + 2
 
 
 def _database(url: str) -> dict[str, Any]:
-    """Django's form of a libpq URI. libpq parses it, so several hosts, target_session_attrs,
-    sslmode and all other parameters work as libpq documents them."""
+    """Django's form of a libpq URI. libpq parses it."""
     parts = conninfo_to_dict(url)
     names = {"dbname": "NAME"} | {
         name: name.upper() for name in ("user", "password", "host", "port")
@@ -99,8 +96,7 @@ def _database(url: str) -> dict[str, Any]:
         **{django: parts.pop(libpq, "") for libpq, django in names.items()},
         "OPTIONS": {
             "application_name": "annals",
-            # Only history.timeline prepares statements, explicitly: over a hundred partitions,
-            # planning a statement costs more than running it. None would forbid preparing.
+            # Only history.timeline prepares statements, explicitly.
             "prepare_threshold": 1_000_000_000,
             "connect_timeout": 5,
             **parts,
@@ -117,7 +113,7 @@ POSTGRES_EXTRA_DB_BACKEND_BASE = "history.database"
 # Settings of librdkafka, for the consumer and for the producer of the simulator.
 KAFKA = {
     "bootstrap.servers": ANNALS.kafka_bootstrap_servers or "",
-    **librdkafka.given(os.environ, ANNALS.librdkafka_file),
+    **env.librdkafka(os.environ, ANNALS.librdkafka_file),
 }
 
 # The identity providers, in the order of their file.
@@ -166,8 +162,7 @@ CONTENT_SECURITY_POLICY = {
 SECURE_REFERRER_POLICY = "same-origin"
 SESSION_ENGINE = "annals.access.sessions"
 SESSION_COOKIE_HTTPONLY = True
-# Behind HTTPS browsers take these cookies from this host only, and over TLS only: another host of
-# the domain cannot give a person somebody else's session.
+# Browsers take these cookies from this host only: no other host of the domain can give a session.
 COOKIE_PREFIX = "__Host-" if ANNALS.https else ""
 SESSION_COOKIE_NAME = f"{COOKIE_PREFIX}sessionid"
 CSRF_COOKIE_NAME = f"{COOKIE_PREFIX}csrftoken"

@@ -6,8 +6,9 @@ import secrets
 import sys
 import threading
 from collections.abc import Sequence
+from contextlib import suppress
 
-from annals import env, librdkafka
+from annals import env
 
 WITHOUT_DATABASE = frozenset(
     {
@@ -17,7 +18,7 @@ WITHOUT_DATABASE = frozenset(
     }
 )
 ONLY_PRINT = frozenset({"help", "contract"})
-WITH_KAFKA = frozenset({"consume", "simulate", "ledger", "trace"})
+WITH_KAFKA = frozenset({"consume", "simulate", "ledger", "trace", "heal"})
 PROCESSES = frozenset({"consume", "runserver"})
 
 LOOPBACK_HOSTS = ("localhost", "127.0.0.1", "[::1]", "::1", "::ffff:127.0.0.1")
@@ -27,9 +28,8 @@ def checked_settings(arguments: Sequence[str] = ()) -> env.Settings:
     """The settings, fit for this command line. Exits with 1 and a message if one is wrong."""
     try:
         settings = env.read(os.environ)
-        librdkafka.given(os.environ, settings.librdkafka_file)
+        env.librdkafka(os.environ, settings.librdkafka_file)
         refuse_open_demo(settings, _binds(arguments))
-        _refuse_missing(settings)
         _refuse_wrong_kinds(settings)
         if settings.trusted_proxies:
             from annals.access import address
@@ -43,15 +43,6 @@ def checked_settings(arguments: Sequence[str] = ()) -> env.Settings:
     except env.SettingError as error:
         sys.exit(f"annals: {error}")
     return settings
-
-
-def _refuse_missing(settings: env.Settings) -> None:
-    """Refuse a declaration that only the consumer reads, and would miss when it starts."""
-    file = settings.envelopes_file
-    if file is not None and not file.is_file():
-        raise env.SettingError(
-            f"ANNALS_ENVELOPES_FILE is wrong: there is no file {file}. See docs/settings.md."
-        )
 
 
 def _refuse_wrong_kinds(settings: env.Settings) -> None:
@@ -72,8 +63,7 @@ def _refuse_wrong_kinds(settings: env.Settings) -> None:
 
 
 def _uncaught(error: BaseException) -> None:
-    """Print an error that ends a process or a thread; of a database error nothing that quotes a
-    row. Those that end a command never come here: annals.command_line has them."""
+    """Print an error that ends a process or a thread."""
     from history.base.error_text import is_of_database, trace
 
     if is_of_database(error):
@@ -83,12 +73,9 @@ def _uncaught(error: BaseException) -> None:
 
 
 def prepare(arguments: Sequence[str]) -> None:
-    """Check the settings. Then, if the command needs a server whose DATABASE_URL or
-    KAFKA_BOOTSTRAP_SERVERS is unset, start the embedded one and set the variable.
-
-    arguments: the command line after the program's name. Exits with 1 and a message if a setting is
-    wrong or a server does not start.
-    """
+    """Check the settings, and start the embedded server of an unset DATABASE_URL or
+    KAFKA_BOOTSTRAP_SERVERS if the command needs it. arguments: after the program's name. Exits with
+    1."""
     sys.excepthook = lambda _kind, error, _stack: _uncaught(error)
     threading.excepthook = lambda args: _uncaught(args.exc_value or args.exc_type())
     settings = checked_settings(arguments)
@@ -107,7 +94,7 @@ def prepare(arguments: Sequence[str]) -> None:
     from annals.embedded.process import EmbeddedError
 
     try:
-        _start_missing(settings, command)
+        _start_missing(settings, "heal" if "heal" in arguments else command)
     except (EmbeddedError, env.SettingError) as error:
         sys.exit(f"annals: {error}")
     except OSError as error:
@@ -130,23 +117,68 @@ def _start_missing(settings: env.Settings, command: str) -> None:
 
 
 def refuse_open_demo(settings: env.Settings, binds: Sequence[str]) -> None:
-    """A demo that nobody asked for has logins that everybody knows: it must stay on this machine.
-
-    binds: the hosts that the server listens on. Raises env.SettingError.
-    """
-    if settings.database_url is not None or settings.demo or "ANNALS_DEMO" in os.environ:
+    """A demo, whose logins everybody knows, must stay on this machine if nobody asked for it or its
+    database is not the embedded one. binds: the hosts listened on. Raises env.SettingError."""
+    real = settings.database_url
+    if real is None and (settings.demo or "ANNALS_DEMO" in os.environ):
+        return
+    if real is not None and not settings.demo:
         return
     outside = sorted(set(settings.allowed_hosts) - set(LOOPBACK_HOSTS))
+    away = [] if real is None else [each for each in hosts(real) if each not in LOOPBACK_HOSTS]
     signs = [
+        *(f"DATABASE_URL leads to {each}" for each in away),
         *(["ANNALS_HTTPS is set"] if settings.https else []),
         *([f"ANNALS_ALLOWED_HOSTS has {', '.join(outside)}"] if outside else []),
         *(f"{each} can be reached from outside" for each in binds if each not in LOOPBACK_HOSTS),
     ]
+    if signs and real is not None:
+        raise env.SettingError(
+            f"ANNALS_DEMO=true makes logins whose password is their name, but {signs[0]}. Unset "
+            "ANNALS_DEMO; a demo with a database of its own is for this machine only."
+        )
     if signs:
         raise env.SettingError(
             f"DATABASE_URL is unset, which starts the demo with its well-known logins, but "
             f"{signs[0]}. Set DATABASE_URL for production, or ANNALS_DEMO=true for an open demo."
         )
+
+
+def refuse_owner(settings: env.Settings, binds: Sequence[str]) -> None:
+    """A web that others can reach only reads. One that cannot be asked yet is checked, and warned
+    of, by each worker. binds: the hosts listened on. Raises env.SettingError."""
+    url = settings.database_url
+    if url is None or settings.demo:
+        return
+    outside = {*hosts(url), *binds, *settings.allowed_hosts} - set(LOOPBACK_HOSTS)
+    if not outside and not settings.https:
+        return
+    # Imported late: only the web's master process asks.
+    import psycopg
+
+    from history.database import privileges
+
+    with suppress(psycopg.OperationalError), psycopg.connect(url, connect_timeout=3) as connection:
+        if (why := privileges.complaint(connection)) is not None:
+            raise env.SettingError(why)
+
+
+def hosts(url: str) -> list[str]:
+    """The hosts to which libpq connects for a DATABASE_URL; none for a socket of this machine."""
+    # Imported late: most commands need no database.
+    from psycopg import ProgrammingError
+    from psycopg.conninfo import conninfo_to_dict
+
+    try:
+        given = conninfo_to_dict(url)
+    except ProgrammingError:
+        return []  # nobody can connect with it; the first connection says why
+    named = [
+        str(given.get(name) or os.environ.get(f"PG{name.upper()}") or "")
+        for name in ("host", "hostaddr")
+    ]
+    found = [each for names in named for each in names.split(",")]
+    return [each for each in found if each and not each.startswith(("/", "@"))]
 
 
 def _binds(arguments: Sequence[str]) -> list[str]:

@@ -16,19 +16,15 @@ from importlib import import_module  # noqa: E402
 from django.conf import settings  # noqa: E402
 from django.db import connections  # noqa: E402
 
-from annals.access.grants import WEB  # noqa: E402
-from annals.access.logins import LIMITS  # noqa: E402
-from annals.serving.charset import Utf8Request  # noqa: E402
-from history import privileges  # noqa: E402
+from annals.access.grants import LIMITS, WEB  # noqa: E402
+from annals.handling import Utf8Request  # noqa: E402
 from history.addresses import keeping_raw_path  # noqa: E402
-from history.database import session  # noqa: E402
+from history.database import privileges, session  # noqa: E402
 from ingest.store.session import connect  # noqa: E402
 
-# A login could change its own limits to times in which nothing works. As for the statements:
-# annals.serving.watch cancels statements at the deadline of their request; this counts where its
-# cancellation cannot reach the server. Only the web has a limit: commands may take long.
+# Only statements of the web have a limit: commands may take long.
 _options = connections["default"].settings_dict["OPTIONS"]
-_limit_ms = (settings.ANNALS.request_seconds + 1) * 1000
+_limit_ms = settings.ANNALS.request_seconds * 1000
 _options["options"] = " ".join(
     (
         session.options(LIMITS[WEB].settings),
@@ -37,9 +33,7 @@ _options["options"] = " ".join(
     )
 )
 if not settings.ANNALS.demo:
-    privileges.warn_in_background(
-        partial(connect, "annals-check"), privileges.Given("web", WEB, LIMITS[WEB].settings)
-    )
+    privileges.warn_in_background(partial(connect, "annals-check"), privileges.Given("web", WEB))
 # Else the first request of each process would import all pages, and others wait for it.
 import_module(settings.ROOT_URLCONF)
 _django.request_class = Utf8Request

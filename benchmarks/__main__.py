@@ -1,7 +1,5 @@
 """`python -m benchmarks ingest|timeline|diff|start`."""
 
-from __future__ import annotations
-
 import argparse
 import os
 import signal

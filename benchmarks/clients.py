@@ -1,7 +1,5 @@
 """16 clients that read timelines while ingest runs at 2,000 messages per second."""
 
-from __future__ import annotations
-
 import base64
 import http.client
 import random

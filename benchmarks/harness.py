@@ -1,7 +1,5 @@
 """What the benchmarks measure with: a database on the given server, a broker, our processes."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

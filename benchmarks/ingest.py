@@ -1,7 +1,5 @@
 """The consumer from broker to table, next to COPY of the same rows."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal
@@ -19,12 +17,13 @@ from rich.table import Table
 
 from benchmarks.harness import Harness, bare_copy, finish, harness, print_json
 from benchmarks.load import TOPIC, Prepared, prepared, produce, simulated
-from history.record import Record
+from history.daily.window import Window
+from history.kinds import Envelope, EnvelopeForm
+from history.record import ChangeType, Record
 from history.search_index.keys import Fingerprint, NewKeys
-from history.window import Window
 from ingest.consumer.lanes import BoundedCache
 from ingest.source.decode import Decode, decode
-from ingest.source.envelope import Shape
+from ingest.source.forms import reader
 from ingest.source.message import Message
 from ingest.store.fast_path import index
 
@@ -157,8 +156,10 @@ def envelopes(sent: list[Message]) -> Figures:
     """Microseconds to decode a message with the contract's envelope, and with a declared one."""
     window = Window.at(datetime.now(UTC), 90, 14)
     names = ("id", "version", "type", "updatedAt", "clientId", "author", "productInstanceId")
-    places = {name: f"/payload/{name}" for name in (*names, "data")}
-    declared = Decode({message.topic: Shape(places) for message in sent})
+    places = tuple((name, f"/payload/{name}") for name in (*names, "data"))
+    types = tuple((kind.name, kind.name) for kind in ChangeType)
+    shape = reader(Envelope(EnvelopeForm.PLAIN, places, types))
+    declared = Decode({message.topic: shape for message in sent})
     wrapped = [
         structs.replace(message, value=b'{"payload":' + (message.value or b"") + b"}")
         for message in sent

@@ -1,7 +1,5 @@
 """The load of the ingest benchmarks: simulated messages, and the same rows prepared for COPY."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 
@@ -9,9 +7,9 @@ from django.conf import settings
 
 from annals.demo.simulator import stream
 from benchmarks.harness import Harness
+from history.daily.window import Window
 from history.entities import BY_NAME, root
 from history.record import Record
-from history.window import Window
 from ingest.source.decode import decode
 from ingest.source.message import Message
 from ingest.source.producer import Producer

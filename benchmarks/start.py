@@ -3,8 +3,6 @@
 Processor time is what counts on a busy machine; the time on the clock includes what others take.
 """
 
-from __future__ import annotations
-
 import http.client
 import os
 import re

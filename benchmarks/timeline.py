@@ -30,11 +30,12 @@ from benchmarks.timeline_data import BIG, DataSet, data_set
 from history import timeline
 from history.documents.exactjson import loads
 from history.entities import root
-from history.timeline import ApplicationQuery, Filters, Order, Query, Sort
-from history.timeline.sources import rows
-from history.timeline.sources.statements import LAST, Key
+from history.timeline import ApplicationQuery, Filters, Query, Reader, Sort
+from history.timeline.row import LAST, Key
+from history.timeline.sources.tables import Tables
 
 ROOT = root()
+READER = Reader.on_host()
 
 DAYS = (10, 90, 365)
 MAIN_DAYS = 90
@@ -105,20 +106,26 @@ def _measure(found: DataSet, host: str, port: int, *, full: bool) -> Figures:
     changed = Filters(path=PATH)
     path = f"history/{ROOT.name}/{BIG}?path={PATH}"
     figures["10,000 versions, path filter"] = {
-        "call": _timed(lambda id: timeline.page(Query(entity=ROOT, id=id, filters=changed)), big60),
+        "call": _timed(
+            lambda id: timeline.page(READER, Query(entity=ROOT, id=id, filters=changed)),
+            big60,
+        ),
         "http": http.time(lambda _: http.get(path), big60),
     }
     by_number = Sort.VERSION
     figures["10,000 versions, by version number"] = {
-        "call": _timed(lambda id: timeline.page(Query(entity=ROOT, id=id, sort=by_number)), big60)
+        "call": _timed(
+            lambda id: timeline.page(READER, Query(entity=ROOT, id=id, sort=by_number)),
+            big60,
+        )
     }
     figures["10,000 versions, blame"] = {
         "sql": _timed(_every_version, big[:12], 1),
-        "call": _timed(lambda id: timeline.blame(ROOT, id), big[:12], 1),
+        "call": _timed(lambda id: timeline.blame(READER, ROOT, id), big[:12], 1),
     }
     figures |= _with_session(host, port, hot)
     figures["application timeline, page 50"] = {
-        "call": _timed(lambda id: timeline.application(ApplicationQuery(id=id)), usual),
+        "call": _timed(lambda id: timeline.application(READER, ApplicationQuery(id=id)), usual),
         "http": http.time(lambda id: http.get(f"applications/{quote(id)}/history"), usual),
     }
     return figures
@@ -158,7 +165,7 @@ def _three(http: _Http, ids: Sequence[str], size: int, *, deep: bool = False) ->
     query = f"pageSize={size}" + (f"&pageToken={quote(token)}" if token else "")
 
     def prepared(id: str) -> None:
-        found = rows.page(ROOT, id, Filters(), Sort.UPDATED_AT, Order.DESC, after, size + 1)
+        found = Tables().page(Query(entity=ROOT, id=id), after, size + 1)
         for row in found.rows:
             loads(row.data)
 
@@ -173,7 +180,9 @@ def _three(http: _Http, ids: Sequence[str], size: int, *, deep: bool = False) ->
         "sql": _timed(bare, ids),
         "prepared": _timed(prepared, ids),
         "call": _timed(
-            lambda id: timeline.page(Query(entity=ROOT, id=id, page_size=size, page_token=token)),
+            lambda id: timeline.page(
+                READER, Query(entity=ROOT, id=id, page_size=size, page_token=token)
+            ),
             ids,
         ),
         "http": http.time(lambda id: http.get(f"history/{ROOT.name}/{quote(id)}?{query}"), ids),
@@ -185,7 +194,8 @@ def _middle(id: str, size: int) -> tuple[str | None, Key]:
     token: str | None = None
     for step in [500] * 10 + [size]:
         page = timeline.page(
-            Query(entity=ROOT, id=id, page_size=step, page_token=token, include=frozenset())
+            READER,
+            Query(entity=ROOT, id=id, page_size=step, page_token=token, include=frozenset()),
         )
         token, last = page.next_token, page.versions[-1]
     return token, Key(last.version, last.updated_at)

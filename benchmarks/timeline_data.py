@@ -4,8 +4,6 @@ It has copies of simulated applications under different ids, written by COPY. La
 again.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -20,9 +18,9 @@ from psycopg.conninfo import make_conninfo
 from annals.demo.simulator import stream
 from benchmarks.harness import manage
 from benchmarks.load import transaction
+from history.daily.window import Window
 from history.entities import root
 from history.record import Record
-from history.window import Window
 from ingest.source.decode import decode
 from ingest.source.message import Message
 

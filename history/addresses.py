@@ -1,7 +1,5 @@
 """The parts of an address that name an entity, for the API and for the screens."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -13,8 +11,7 @@ from history.record import ID_LENGTH
 
 
 class EntityName:
-    """`<entity:...>`: the name of a declared kind. Other names are left to other addresses, so that
-    /admin/history/person/ stays the list of people."""
+    """`<entity:...>`: the name of a declared kind. Other names are left to other addresses."""
 
     regex = "|".join(re.escape(name) for name in BY_NAME)
 
@@ -26,12 +23,9 @@ class EntityName:
 
 
 class Id:
-    """`<id:...>`: an id with any characters, also slashes and line breaks. Longer addresses must be
-    declared before shorter ones: the end of an address names the page or the call.
-
-    Browsers and other clients take the segments . and .. out of an address, percent-encoded ones
-    too. So these are written as 33 and 34 dots, which are longer than any id.
-    """
+    """`<id:...>`: an id with any characters, also slashes and line breaks; declare longer addresses
+    before shorter ones. Clients take the segments . and .. out of an address: they are written as
+    33 and 34 dots, longer than any id."""
 
     regex = r"[\s\S]+"
 
@@ -59,8 +53,7 @@ APPLICATION_ID = "<id:productInstanceId>"
 def keeping_raw_path(
     application: Callable[..., Iterable[bytes]],
 ) -> Callable[..., Iterable[bytes]]:
-    """A WSGI application that also gets the path as RAW_PATH, before Django decodes it: of the byte
-    %FF Django makes the text "%FF", which is the id of another entity."""
+    """A WSGI application that also gets the path as RAW_PATH, before Django decodes it."""
 
     def keeping(environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
         environ[RAW_PATH] = environ.get("PATH_INFO", "")

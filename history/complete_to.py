@@ -1,9 +1,4 @@
-"""Tells the moment up to which everything that was sent has been read.
-
-The ledger is ingest's table; history reads it and imports nothing of ingest.
-"""
-
-from __future__ import annotations
+"""The moment up to which everything that was sent has been read, by ingest's ledger."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -17,12 +12,9 @@ from history.timeline.sources import statements
 
 @dataclass(frozen=True, slots=True)
 class Completeness:
-    """complete_to: everything sent up to this moment is stored; None if not known, as for a topic
-    that was never read. lag_messages: sent and not read yet; None if not known. halted: reading has
-    stopped because of too many bad messages. retention_start: nothing older is kept.
-
-    Retired topics do not count.
-    """
+    """complete_to: everything sent up to this moment is stored; None if not known. lag_messages:
+    sent and not read yet; None if not known. halted: reading has stopped because of too many bad
+    messages. retention_start: nothing older is kept. Retired topics do not count."""
 
     complete_to: datetime | None
     lag_messages: int | None
@@ -38,8 +30,7 @@ class Completeness:
         return max(0.0, round((self.read_at - self.complete_to).total_seconds(), 3))
 
 
-# A topic that was never read has one row with nothing known. A topic that was created again also
-# has rows under its old id; only the newest row counts.
+# One row with nothing known: never read. Of a topic that was created again the newest row counts.
 _LEDGER = """
     SELECT DISTINCT ON (t.topic, l.partition)
         l.high_watermark - l.next_offset, l.newest_timestamp, l.end_known_at,

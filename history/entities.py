@@ -1,7 +1,5 @@
 """The kinds of entities whose versions Annals keeps, as the file of kinds declares them."""
 
-from __future__ import annotations
-
 from history import kinds
 from history.kinds import Entity
 

@@ -1,13 +1,10 @@
-"""The tables of `annals gaps`; history.models takes them over. See
-docs/decisions/0034-gaps.md."""
-
-from __future__ import annotations
+"""The tables of `annals gaps`: docs/decisions/0034-gaps.md."""
 
 from typing import TYPE_CHECKING, Any
 
 from django.db import models
 
-from history.record import CLIENT_ID_LENGTH, ID_LENGTH, SOURCE_LENGTH
+from history.record import CLIENT_ID_LENGTH, ID_LENGTH
 
 if TYPE_CHECKING:
     AnyField = models.Field[Any, Any]
@@ -70,9 +67,8 @@ class GapDay(models.Model):
 
 
 class GapRun(models.Model):
-    """The latest complete run of `annals gaps`, in the only row. quarantined: missing versions
-    that came and are in quarantine. removed_before: documents without a younger version are
-    forgotten."""
+    """The latest complete run of `annals gaps`, in the only row. quarantined: missing versions in
+    quarantine. removed_before: documents without a younger version are forgotten."""
 
     id = models.IntegerField(primary_key=True)
     started_at = models.DateTimeField()
@@ -89,8 +85,8 @@ class GapRun(models.Model):
 class VersionGap(models.Model):
     """Versions first to last of a document that never arrived. beginning: there is no older one.
     client_id: the service that made the next version. since: they are not older than this; until:
-    when the next version was made. closed_at: None while they are missing; outcome: arrived,
-    recovered if Annals asked for them, or expired if the store can no longer tell."""
+    when the next version was made. asked_at: when `gaps heal` last asked for them. closed_at: None
+    while they are missing; outcome: arrived, or expired if the store can no longer tell."""
 
     id = models.BigAutoField(primary_key=True)
     entity = models.CharField(max_length=40)
@@ -102,6 +98,7 @@ class VersionGap(models.Model):
     since = models.DateTimeField()
     until = models.DateTimeField()
     found_at = models.DateTimeField()
+    asked_at = models.DateTimeField(null=True)
     closed_at = models.DateTimeField(null=True)
     outcome = models.CharField(max_length=10, default="", db_default="")
 
@@ -119,67 +116,3 @@ class VersionGap(models.Model):
             ),
             models.Index(fields=["closed_at"], name="version_gap_closed"),
         ]
-
-
-class GapSource(models.Model):
-    """Whom `annals gaps heal` asks: how it went, for pauses and for metrics. attempts: failures
-    since the last answer; next_attempt_at: it is not asked before. The counts are versions, ever.
-    unanswerable: the source said that it does not have them; refused: not what was asked for, or
-    not storable."""
-
-    name = models.CharField(max_length=SOURCE_LENGTH, primary_key=True)
-    attempts = models.IntegerField(db_default=0)
-    next_attempt_at = models.DateTimeField(null=True)
-    last_error = models.TextField(db_default="")
-    failed_at = models.DateTimeField(null=True)
-    answered_at = models.DateTimeField(null=True)
-    asked = models.BigIntegerField(db_default=0)
-    recovered = models.BigIntegerField(db_default=0)
-    refused = models.BigIntegerField(db_default=0)
-    unanswerable = models.BigIntegerField(db_default=0)
-
-    class Meta:
-        db_table = "gap_source"
-        default_permissions = ()
-
-
-class GapAnswer(models.Model):
-    """What a source said of missing versions of a document, so that nobody asks again. gone: it
-    does not have them; refused: what it gave could not be stored. detail: why, of the last of
-    these. attempts: wrong answers since the last right one; next_attempt_at: it is not asked for
-    the rest before."""
-
-    pk = models.CompositePrimaryKey("entity", "document", "source")
-    entity = models.CharField(max_length=40)
-    document = models.CharField(max_length=ID_LENGTH)
-    source = models.CharField(max_length=SOURCE_LENGTH)
-    gone = MultirangeField()
-    refused = MultirangeField()
-    detail = models.TextField(db_default="")
-    asked_at = models.DateTimeField()
-    attempts = models.IntegerField(db_default=0)
-    next_attempt_at = models.DateTimeField(null=True)
-
-    class Meta:
-        db_table = "gap_answer"
-        default_permissions = ()
-        indexes = [models.Index(fields=["asked_at"], name="gap_answer_asked")]
-
-
-class RecoveredVersion(models.Model):
-    """A row of a table of versions that Annals asked for. source: of whom; day: of updated_at, in
-    UTC. Kept while its day is in the table or in the archive."""
-
-    pk = models.CompositePrimaryKey("table", "row_id", "version", "updated_at")
-    table = models.CharField(max_length=63)
-    row_id = models.CharField(max_length=ID_LENGTH)
-    version = models.IntegerField()
-    updated_at = models.DateTimeField()
-    day = models.DateField()
-    source = models.CharField(max_length=SOURCE_LENGTH)
-    recovered_at = models.DateTimeField()
-
-    class Meta:
-        db_table = "recovered_version"
-        default_permissions = ()
-        indexes = [models.Index(fields=["table", "day"], name="recovered_version_day")]

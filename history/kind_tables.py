@@ -1,7 +1,5 @@
 """The tables of declared kinds without migrations: made where they are missing, never dropped."""
 
-from __future__ import annotations
-
 import sys
 from typing import Any, TextIO, TypeAlias
 
@@ -28,8 +26,8 @@ SELECT 'lz4' = ANY(enumvals) FROM pg_settings WHERE name = 'default_toast_compre
 def create_missing(
     *, using: str, verbosity: int = 0, stdout: TextIO | None = None, **_: Any
 ) -> None:
-    """Make the tables of the declared kinds that have none, each with its indexes in a transaction.
-    A post_migrate receiver: no table of a shipped kind is missing then."""
+    """Make the tables of the declared kinds that have none, each with its indexes in a
+    transaction."""
     connection = connections[using]
     there = _there(connection)
     for entity in ENTITIES:
@@ -57,8 +55,7 @@ def _create(connection: BaseDatabaseWrapper, entity: Entity) -> None:
 
 
 def undeclared(*, databases: list[str] | None = None, **_: Any) -> list[CheckMessage]:
-    """Warning history.W001 for each table of a kind that is declared no longer: nothing reads it,
-    maintains its days or drops it. A shipped kind counts where its table has days."""
+    """Warning history.W001 for each table of a kind that is declared no longer."""
     found: list[CheckMessage] = []
     for alias in databases or []:
         known = {entity.table for entity in (*ENTITIES, *shipped())}

@@ -14,9 +14,10 @@ import msgspec
 from django.core.checks import CheckMessage, Warning
 from django.db import connections, transaction
 
+from history.base.signals import mark_changed
 from history.entities import BY_NAME, ENTITIES
 from history.failure.complaints import of_declaration
-from history.kinds import Label as DeclaredLabel
+from history.kinds import DeclaredLabel
 from history.kinds.declared import problems_of_mark
 from history.models import FieldLabel
 
@@ -28,11 +29,8 @@ ANY = "*"
 
 @dataclass(frozen=True, slots=True)
 class Label:
-    """A field's name in both languages and how to read its values.
-
-    kind: one of FieldLabel.Kind. words: for "enum", a value's names by language,
-    {"NEW": {"ru": "Новая", "en": "New"}}.
-    """
+    """A field's name in both languages and how to read its values. kind: one of FieldLabel.Kind.
+    words: for "enum", a value's names by language, {"NEW": {"ru": "Новая", "en": "New"}}."""
 
     russian: str
     english: str
@@ -42,6 +40,11 @@ class Label:
     @property
     def technical(self) -> bool:
         return self.kind == FieldLabel.Kind.TECHNICAL
+
+    @property
+    def names(self) -> tuple[str, str]:
+        """In both languages, whatever is a capital letter."""
+        return self.russian.casefold(), self.english.casefold()
 
     def text(self, language: str) -> str:
         """The name in this language, else in the other one. language: ru, en-gb."""
@@ -90,11 +93,11 @@ class Catalogue:
         wanted = text.strip().casefold()
         its = (each for each in self._named if not each[0] or each[0] in entities)
         theirs = sorted(((path, label) for _, path, label in its), key=lambda pair: pair[0])
-        exact = {p: each for p, each in theirs if wanted in _names(each)}
+        exact = {p: each for p, each in theirs if wanted in each.names}
         if exact:
             return exact
         plain = ((p, each) for p, each in theirs if not each.technical)
-        return {p: each for p, each in plain if any(wanted in n for n in _names(each))}
+        return {p: each for p, each in plain if any(wanted in n for n in each.names)}
 
     def find(self, entity: str, path: str) -> Label | None:
         """The label of the value at an RFC 6901 pointer (or key path) of a kind's snapshots."""
@@ -112,10 +115,6 @@ class Catalogue:
             if label:
                 return label
         return None
-
-
-def _names(label: Label) -> tuple[str, str]:
-    return label.russian.casefold(), label.english.casefold()
 
 
 def _descend(place: _Place, segments: list[str]) -> Label | None:
@@ -203,8 +202,7 @@ def _read(text: bytes) -> list[tuple[FieldLabel, bool]]:
 
 
 def problems(entity: str, path: str, kind: str, sensitive: bool) -> list[str]:
-    """What is wrong with a label, in sentences; the admin's form uses this too. More is wrong with
-    a mark: who marks a field must not believe that it is masked when it is not."""
+    """What is wrong with a label, in sentences; the admin's form uses this too."""
     found = []
     if entity and entity not in BY_NAME:
         found.append(f"there is no kind of entity {entity}")
@@ -218,13 +216,11 @@ def problems(entity: str, path: str, kind: str, sensitive: bool) -> list[str]:
 
 
 def load(text: bytes) -> int:
-    """Add or change the labels of a file, all or nothing; the others stay. How many there were.
-
-    An entry without `sensitive` leaves the mark of a field as it is: a file of labels that knows
-    nothing of marks must not unmask a field.
-    """
+    """Add or change the labels of a file, all or nothing; the others stay. How many there were. An
+    entry without `sensitive` leaves the mark of a field as it is."""
     entries = _read(text)
     with transaction.atomic():
+        _tell(entries)
         for marks in (False, True):
             FieldLabel.objects.bulk_create(
                 [label for label, has_mark in entries if has_mark is marks],
@@ -237,9 +233,24 @@ def load(text: bytes) -> int:
     return len(entries)
 
 
+def _tell(entries: Iterable[tuple[FieldLabel, bool]]) -> None:
+    """Send mark_changed for each mark that these entries set or remove."""
+    known = FieldLabel.objects.select_for_update()
+    marks = {(each.entity, each.path): each.sensitive for each in known}
+    for label, has_mark in entries:
+        before = marks.get((label.entity, label.path), False)
+        if marks and has_mark and label.sensitive is not before:
+            mark_changed.send(
+                sender=load,
+                entity=label.entity,
+                path=label.path,
+                before=before,
+                after=label.sensitive,
+            )
+
+
 def load_shipped(**_: object) -> None:
-    """Fill an empty catalogue with the labels that come with Annals; then add those of the file of
-    kinds that are missing. A post_migrate receiver."""
+    """Fill an empty catalogue with the labels that come with Annals."""
     if not FieldLabel.objects.exists():
         entries: list[dict[str, Any]] = msgspec.json.decode(SHIPPED.read_bytes())
         known = [each for each in entries if each.get("entity", "") in {"", *BY_NAME}]
@@ -264,8 +275,8 @@ def unmarked(*, databases: list[str] | None = None, **_: Any) -> list[CheckMessa
             Warning(
                 f"The field {path} of {kind} is marked as sensitive in the file of kinds and not "
                 "in the catalogue of labels: everybody who reads the history sees it.",
-                hint="Mark it on the screens or with `annals labels load`, or remove the mark from "
-                "the file. If it is new there, run `annals migrate`. See docs/kinds.md.",
+                hint="Mark it with `annals labels load`, or remove the mark from the file. If it "
+                "is new, run `annals migrate`. See docs/kinds.md.",
                 obj=f"PostgreSQL ({alias})",
                 id="history.W002",
             )

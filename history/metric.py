@@ -3,16 +3,14 @@
 The register of an app, with all its metrics, is in its `metrics.py`.
 """
 
-from __future__ import annotations
-
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from itertools import product
 from typing import TypeVar
 
 from prometheus_client import Counter, Gauge, Histogram, disable_created_metrics
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
 # They would be a second series for each counter.
 disable_created_metrics()  # type: ignore[no-untyped-call]
@@ -27,22 +25,19 @@ class Kind(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Open:
+class OpenValues:
     """The values of a label that configuration or data decide. what: a phrase that says which."""
 
     what: str
 
 
-Values = Sequence[str] | Open
+Values = Sequence[str] | OpenValues
 
 
 @dataclass(frozen=True, slots=True)
 class Described:
-    """A metric as Prometheus sees it.
-
-    name: with `_total` for a counter. unit: in the plural. text: one sentence. labels: all values
-    that each may have. Prometheus adds `job` and `instance`.
-    """
+    """A metric as Prometheus sees it. name: with `_total` for a counter. unit: in the plural. text:
+    one sentence. labels: all values of each; Prometheus adds `job` and `instance`."""
 
     name: str
     kind: Kind
@@ -58,21 +53,18 @@ class Described:
 
 
 class Register:
-    """The metrics of an app. Its methods are the only place where metrics are made.
-
-    where: a phrase that says which process gives them.
-    """
+    """The metrics of an app. Its methods are the only place where metrics are made. where: a phrase
+    that says which process gives them."""
 
     def __init__(self, where: str) -> None:
         self.where = where
         self.described: dict[str, Described] = {}
 
     def counter(self, name: str, unit: str, text: str, **labels: Values) -> Counter:
-        """A counter of this process. Where all values of its labels are known, each combination
-        starts with 0: Prometheus sees no increase from nothing to 1."""
+        """A counter of this process."""
         self._describe(Described(name, Kind.COUNTER, unit, text, labels))
         made = Counter(name, text, list(labels))
-        closed = [values for values in labels.values() if not isinstance(values, Open)]
+        closed = [values for values in labels.values() if not isinstance(values, OpenValues)]
         if 0 < len(closed) == len(labels):
             for combination in product(*closed):
                 made.labels(*combination)
@@ -107,8 +99,6 @@ class Register:
     def _describe(self, metric: Described) -> None:
         if metric.name in self.described:
             raise ValueError(f"{metric.name} is in the register already")
-        if metric.name.endswith("_total") != (metric.kind is Kind.COUNTER):
-            raise ValueError(f"the names of counters, and no others, end with _total: {metric}")
         self.described[metric.name] = metric
 
 
@@ -117,31 +107,3 @@ def single(make: Callable[[], Family], value: float) -> Family:
     family = make()
     family.add_metric([], value)
     return family
-
-
-def faults(families: Iterable[Metric], registers: Iterable[Register]) -> Iterator[str]:
-    """What is wrong with families of ours that a process gave: in no register, or with other
-    labels or values of labels than the register says. Empty families are right."""
-    known = {name: metric for each in registers for name, metric in each.described.items()}
-    for family in families:
-        if not family.name.startswith("annals_"):
-            continue
-        name = f"{family.name}_total" if family.type == "counter" else family.name
-        described = known.get(name)
-        if described is None or described.kind != family.type:
-            yield f"{name}: no {family.type} of a register"
-            continue
-        for sample in family.samples:
-            labels = {key: value for key, value in sample.labels.items() if key != "le"}
-            if set(labels) != set(described.labels):
-                yield f"{name}: has the labels {sorted(labels)}"
-            else:
-                yield from (
-                    f"{name}: the label {key} has the value {value!r}"
-                    for key, value in labels.items()
-                    if not _allowed(described.labels[key], value)
-                )
-
-
-def _allowed(values: Values, value: str) -> bool:
-    return isinstance(values, Open) or value in values

@@ -1,7 +1,4 @@
-"""The tables: a partitioned model for each kind of entity, made from its declaration, and small
-ones: people, field labels, search keys, what maintenance records, children on a cluster."""
-
-from __future__ import annotations
+"""The tables: a partitioned model for each kind of entity, and small ones."""
 
 from django.db import models
 from django.utils.translation import gettext_lazy as _
@@ -30,8 +27,7 @@ class ChildHome(models.Model):
 
 
 class ChildMoved(models.Model):
-    """A child that has versions in this application and in another one, too. There is a row for
-    each direction. Distributed by application, as the versions are."""
+    """A child that has versions in this application and in another one, too."""
 
     pk = models.CompositePrimaryKey("product_instance_id", "entity", "id", "other_application")
     product_instance_id = models.CharField(max_length=ID_LENGTH)
@@ -87,8 +83,7 @@ def _version_model(entity: Entity, app: str) -> type[PostgresPartitionedModel]:
 
 # The kinds that come with Annals, which have migrations, whether they are declared or not.
 _SHIPPED = {entity.name: _version_model(entity, "history") for entity in shipped()}
-# The others belong to no installed app, so that Django wants no migrations of them:
-# history.kind_tables makes their tables.
+# The others belong to no installed app: history.kind_tables makes their tables, no migration.
 _OF_OTHERS = "kinds"
 VERSION_MODELS = {
     entity.name: _SHIPPED.get(entity.name) or _version_model(entity, _OF_OTHERS)
@@ -97,9 +92,8 @@ VERSION_MODELS = {
 
 
 class Person(models.Model):
-    """The person or service that uses a login. Filled by `annals people import`, on the screens,
-    and by logins of people who are not in it. written_by: the identity whose login wrote the name;
-    empty: the bank did."""
+    """The person or service that uses a login. Filled by `annals people import`, screens and first
+    logins. written_by: the identity whose login wrote the name; empty: the bank did."""
 
     class Kind(models.TextChoices):
         PERSON = "person", _("person")
@@ -285,11 +279,9 @@ class ArchivedDay(models.Model):
 
 
 class DaySeal(models.Model):
-    """The seal of one day of one table: over the digest of its rows and the seal before it, in the
-    order of sealing. A day that is sealed again has several; the newest counts.
-
-    ranges: first and last id and version, rows and digest of each run of rows.
-    """
+    """The seal of one day of one table: over the digest of its rows and the seal before it. A day
+    that is sealed again has several; the newest counts. ranges: first and last id and version, rows
+    and digest of each run of rows."""
 
     table = models.CharField(max_length=63)
     day = models.DateField()
@@ -322,8 +314,7 @@ class SealedDay(models.Model):
 
 class LateRow(models.Model):
     """A row that entered a sealed day, and the message that brought it. row_hash: SHA-256 of the
-    row's canonical bytes. sealed: a newer seal of the day includes the row. A row can have entered
-    twice, if its day was dropped in between."""
+    row's canonical bytes. sealed: a newer seal of the day includes the row."""
 
     id = models.BigAutoField(primary_key=True)
     table = models.CharField(max_length=63)

@@ -1,4 +1,4 @@
-"""Need-to-know beyond roles: which applications the present reader may see.
+"""Need-to-know beyond roles: which applications a viewer may see.
 
 The function that ANNALS_NEED_TO_KNOW names decides. Every application is asked about once in a
 request, before anything of it, or of a child of it, is shown.
@@ -8,15 +8,11 @@ NeedToKnowError   the rule does not open an application to the reader
 RuleFailedError   the rule failed at an application, which stays closed
 """
 
-from __future__ import annotations
-
 import inspect
 import logging
 import traceback
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from contextlib import contextmanager
-from contextvars import ContextVar
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass
 from enum import Enum
 from functools import cache
 from typing import Final, TypeAlias
@@ -26,9 +22,9 @@ from django.core.exceptions import PermissionDenied
 from django.utils.module_loading import import_string
 from django.utils.translation import gettext as _
 
-from history import looks, masking, metrics
+from history import metrics
 from history.documents.exactjson import Json
-from history.masking.reader import Caller
+from history.masking.reader import Caller, Viewer
 
 log = logging.getLogger(__name__)
 
@@ -80,8 +76,8 @@ def _load(path: str) -> Rule:
 
 
 def allows(rule: Rule, user: Caller, application: Application) -> bool | None:
-    """What the rule says of this application; None where it fails or says neither True nor False.
-    The log and a counter say so."""
+    """What the rule says of this application; None where it fails or says neither True nor
+    False."""
     try:
         said = rule(user, application)
     except Exception as error:
@@ -138,84 +134,50 @@ class RuleFailedError(RuntimeError):
         )
 
 
-@dataclass(slots=True)
-class _Reader:
-    """The reader of one request. decided: the applications that the rule was asked about;
-    failed: those of them at which it failed; opened: those of which something was read."""
-
-    user: Caller
-    decided: dict[str, bool] = field(default_factory=dict)
-    failed: set[str] = field(default_factory=set)
-    opened: set[str] = field(default_factory=set)
-
-    def allowed(self, rule: Rule, wanted: Collection[str], documents: Documents) -> set[str]:
-        unknown = sorted(set(wanted) - self.decided.keys())
-        for start in range(0, len(unknown), CHUNK):
-            chunk = unknown[start : start + CHUNK]
-            found = documents(chunk)
-            for each in chunk:
-                document = found.get(each)
-                said = (
-                    None
-                    if isinstance(document, Unknown)
-                    else allows(rule, self.user, Application(each, document))
-                )
-                self.decided[each] = bool(said)
-                if said is None:
-                    self.failed.add(each)
-        return {each for each in wanted if self.decided[each]}
+def applies(viewer: Viewer) -> bool:
+    """Whether a rule decides what is read. It does in every request, and in no command."""
+    return given() is not None and viewer.user is not None
 
 
-_reader: ContextVar[_Reader | None] = ContextVar("history.need_to_know.reader", default=None)
-
-
-@contextmanager
-def read_by(user: Caller) -> Iterator[None]:
-    """What is read inside is for this user: only what they need to know, masked as they may see."""
-    before = _reader.set(_Reader(user))
-    try:
-        with masking.read_by(user):
-            yield
-    finally:
-        _reader.reset(before)
-
-
-def applies() -> bool:
-    """Whether a rule decides what is read now. It does in every request, and in no command."""
-    return given() is not None and (_reader.get() is not None or looks.in_request())
-
-
-def may_see(applications: Collection[str], documents: Documents) -> set[str]:
-    """Those of these applications that the present reader may see; for lists."""
-    if not applies():
+def may_see(viewer: Viewer, applications: Collection[str], documents: Documents) -> set[str]:
+    """Those of these applications that the viewer may see; for lists."""
+    rule, user = given(), viewer.user
+    if rule is None or user is None:
         return set(applications)
-    rule, reader = given(), _reader.get()
-    if rule is None or reader is None:  # a request that nobody in particular makes
-        return set()
-    return reader.allowed(rule, applications, documents)
+    unknown = sorted(set(applications) - viewer.decided.keys())
+    for start in range(0, len(unknown), CHUNK):
+        chunk = unknown[start : start + CHUNK]
+        found = documents(chunk)
+        for each in chunk:
+            document = found.get(each)
+            said = None
+            if not isinstance(document, Unknown):
+                said = allows(rule, user, Application(each, document))
+            viewer.decided[each] = bool(said)
+            if said is None:
+                viewer.failed.add(each)
+    return {each for each in applications if viewer.decided[each]}
 
 
-def undecided() -> None:
-    """What is about to be said may be of any application. Raises RuleFailedError where a rule
-    decides."""
-    if applies():
-        looks.refused(FAILED)
+def undecided(viewer: Viewer) -> None:
+    """What is said may be of any application. Raises RuleFailedError where a rule decides."""
+    if applies(viewer):
+        viewer.look.refused = FAILED
         raise RuleFailedError
 
 
-def permit(applications: Iterable[str], documents: Documents) -> None:
+def permit(viewer: Viewer, applications: Iterable[str], documents: Documents) -> None:
     """Something of these applications is about to be shown. Raises NeedToKnowError unless the
-    reader may see all of them, RuleFailedError if that is not known."""
-    reader = _reader.get()
-    new = set(applications) - (reader.opened if reader else set())
+    viewer may see all of them, RuleFailedError if that is not known."""
+    new = set(applications) - viewer.opened
     if not new:
         return
-    closed = new - may_see(new, documents)
-    if reader is not None and closed and closed <= reader.failed:
-        looks.refused(FAILED)
+    closed = new - may_see(viewer, new, documents)
+    if closed and closed <= viewer.failed:
+        viewer.look.refused = FAILED
         raise RuleFailedError
     if closed:
-        looks.refused(REASON)
+        viewer.look.refused = REASON
         raise NeedToKnowError
-    if reader is not None:
-        reader.opened |= new
+    if viewer.user is not None:
+        viewer.opened |= new

@@ -1,7 +1,5 @@
 """The people and services behind logins and client ids."""
 
-from __future__ import annotations
-
 import csv
 import logging
 import re
@@ -60,9 +58,8 @@ _ESCAPED: Final = r"\\\g<0>"
 
 
 def called(text: str) -> list[Author]:
-    """The people and services that a reader may mean: the one with this login, alone; else those
-    whose full name has each of these words, in any order. text: not empty. 100 at most; one query.
-    """
+    """The people and services that may be meant: the one with this login, alone; else those whose
+    full name has each of these words, in any order. text: not empty. 100 at most; one query."""
     words = _words(text)
     parts = [f"%{_LIKE_SIGN.sub(_ESCAPED, word)}%" for word in sorted(words)]
     found = prepared.fetch(_CALLED, [text, parts, text])
@@ -91,11 +88,8 @@ class Imported:
 
 
 def load(text: bytes) -> Imported:
-    """Add and change people from CSV in UTF-8 with a header line `login,full_name,kind`.
-
-    All of it or nothing: PeopleFileError names every line that is wrong. Nobody is removed, since
-    a person who left is still the author of what they changed.
-    """
+    """Add and change people from CSV in UTF-8 with a header line `login,full_name,kind`; nobody is
+    removed. All or nothing: PeopleFileError names every line that is wrong."""
     given = _parse(_decode(text))
     with transaction.atomic():
         known = Person.objects.select_for_update().in_bulk(given)
@@ -166,11 +160,8 @@ def _problems(row: dict[str, str | None]) -> Iterator[str]:
 
 def remember(login: str, full_name: str, identity: str) -> None:
     """Note the full name of a person who logged in, where the table has none, or one that a login
-    of the same identity (40 characters at most) wrote. Whom the bank entered, a login does not
-    rename: it is a claim, and at many providers people choose it themselves.
-
-    A login or name that is too long for the table is left out.
-    """
+    of the same identity (40 characters at most) wrote: whom the bank entered, a login does not
+    rename. What is too long for the table is left out."""
     if len(login) > AUTHOR_LENGTH or len(full_name) > NAME_LENGTH:
         return
     known = Person.objects.filter(login=login).first()

@@ -1,7 +1,4 @@
-"""Which versions came and are in quarantine. The table is ingest's; history reads it and imports
-nothing of ingest. Never the message itself."""
-
-from __future__ import annotations
+"""Which versions came and are in quarantine. The table is ingest's."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -10,14 +7,14 @@ from typing import Any, NamedTuple
 
 from django.db import connection
 
-from history import deadline
 from history.entities import Entity
+from history.requests import deadline
 
 # Versions that one question finds at most: a document may have a million bad messages.
 MOST = 1_000
 
 
-class Place(NamedTuple):
+class MessagePlace(NamedTuple):
     """Where a message is in Kafka."""
 
     topic: str
@@ -40,17 +37,15 @@ class Quarantined:
     came_at: datetime
     settled_at: datetime | None
     outcome: str
-    place: Place
+    place: MessagePlace
 
 
 _COLUMNS = """
     q.entity, q.entity_id, q.version, q.reason, q.detail, q.status, q.first_seen, q.settled_at,
     q.outcome, q.topic, q.partition, q."offset"
 """
-# Of several messages with one number, the one that somebody can still retry, then the latest.
-# What was resolved is stored, or came too late: the second explains a gap too.
-# Their ids first: somebody may send one bad version 500,000 times, and to sort as many whole rows
-# takes 20 s.
+# Of several messages with one number, the one that can still be retried, then the latest; what came
+# too late explains a gap too. Ids first: to sort 500,000 whole rows takes 20 s.
 _OF_VERSIONS = f"""
     SELECT {_COLUMNS} FROM (
         SELECT coalesce(
@@ -81,9 +76,8 @@ Wanted = tuple[str, int, int]  # id, lowest and highest version
 def of_versions(
     entity: Entity, wanted: Iterable[Wanted]
 ) -> Mapping[str, Mapping[int, Quarantined]]:
-    """Of these versions those that are in quarantine or were discarded there, or came out of it too
-    late to be stored, by id and number, ascending. One query, none without wanted; the first MOST.
-    """
+    """Of these versions those in quarantine or discarded there, or came out of it too late to be
+    stored, by id and number, ascending. One query, none without wanted; the first MOST."""
     columns = [list(column) for column in zip(*wanted, strict=True)]
     found: dict[str, dict[int, Quarantined]] = {}
     for each in _fetch(_OF_VERSIONS, [*columns, entity.name]) if columns else ():
@@ -110,4 +104,4 @@ def _fetch(statement: str, values: list[Any]) -> list[Quarantined]:
 
 
 def _quarantined(row: tuple[Any, ...]) -> Quarantined:
-    return Quarantined(*row[:-3], Place(*row[-3:]))  # type: ignore[call-arg] # nine and three
+    return Quarantined(*row[:-3], MessagePlace(*row[-3:]))  # type: ignore[call-arg] # nine and three

@@ -1,7 +1,5 @@
 """Why messages could not be stored, in words for people. The codes are ingest's Reason."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Final
 

@@ -1,7 +1,5 @@
 """The contract of the *_aud tables: one record is one version of one entity."""
 
-from __future__ import annotations
-
 from enum import IntEnum
 
 import msgspec
@@ -10,7 +8,6 @@ ID_LENGTH = 32
 CLIENT_ID_LENGTH = 64
 AUTHOR_LENGTH = 64
 # Of the name of a source that Annals asks for versions.
-SOURCE_LENGTH = 32
 MAX_VERSION = 2_147_483_647
 # No row of ingest_unstored covers more offsets than this, so that an index finds an offset.
 UNSTORED_SPAN = 100_000
@@ -25,13 +22,9 @@ class ChangeType(IntEnum):
 
 
 class Record(msgspec.Struct, frozen=True, gc=False):
-    """One version of one entity, checked, ready to be stored.
-
-    updated_at: microseconds since 1970-01-01 UTC. data: the snapshot as raw JSON text in UTF-8,
-    a view into the message where it came in one; of a document with a NUL character what
-    history.documents.jsonb makes of it.
-    product_instance_id: None for the application itself, never None for its children.
-    """
+    """One version of one entity, checked, ready to be stored. updated_at: microseconds since
+    1970-01-01 UTC. data: raw JSON text in UTF-8. product_instance_id: None for the application
+    itself only."""
 
     entity: str
     id: str

@@ -1,8 +1,6 @@
 """Whether the tables are those of this release: which migrations the database lacks, and which it
 has from a newer release that this one cannot work with."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import cache
 from typing import Any, Final, LiteralString, Protocol
@@ -48,8 +46,7 @@ def missing(applied: Collection[Name]) -> list[Name]:
 
 
 def complaint(applied: Collection[Name]) -> str | None:
-    """Why this release cannot work with a database that has these migrations: what to do, in
-    sentences. None: it can."""
+    """Why this release cannot work with these migrations, and what to do. None: it can."""
     if lacking := missing(applied):
         return (
             f"The database lacks migrations of this release ({names(lacking)}). Run `annals "
@@ -102,8 +99,7 @@ def complaint_of_kinds(cursor: Cursor) -> str | None:
 
 
 def behind(error: BaseException) -> str | None:
-    """What to do if an error is one of tables that are not those of this release; None if it is
-    none. Asks the database."""
+    """What to do if an error is of another release's tables; else None. A query."""
     if not any(isinstance(each, _OTHER_TABLES) for each in causes(error)):
         return None
     return of_database()
@@ -112,16 +108,25 @@ def behind(error: BaseException) -> str | None:
 def of_database() -> str | None:
     """What to do if the tables of the database are not those of this release, or it has none; None
     if they are. Asks the database."""
-    of_kinds = None
     try:
         with psycopg.connect(**connection.get_connection_params()) as own:
-            applied = own.execute(APPLIED).fetchall()
-            of_kinds = complaint_of_kinds(own.cursor())
-    except psycopg.errors.UndefinedTable:
-        applied = []
+            return of_tables(own.cursor())
     except psycopg.Error:
         return None
-    return complaint([(str(app), str(name)) for app, name in applied]) or of_kinds
+
+
+def of_tables(cursor: Cursor) -> str | None:
+    """The same. Raises the errors of the database."""
+    return complaint(applied(cursor)) or complaint_of_kinds(cursor)
+
+
+def applied(cursor: Cursor) -> list[Name]:
+    """The migrations that a database has; none where it is new. Raises its errors."""
+    cursor.execute("SELECT to_regclass('django_migrations') IS NOT NULL")
+    if list(cursor.fetchall()) != [(True,)]:
+        return []
+    cursor.execute(APPLIED)
+    return [(str(app), str(name)) for app, name in cursor.fetchall()]
 
 
 def names(migrations: Collection[Name], most: int = 3) -> str:

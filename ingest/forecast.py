@@ -1,9 +1,5 @@
-"""Minutes to loss: when the brokers delete what is not read yet, and what to read first. Pure.
-
-Times are seconds since 1970. The brokers keep a message for retention.ms at least, and the newest
-retention.bytes of a partition. They delete whole segments, so that a message may stay longer: a
-forecast is too early at most.
-"""
+"""When the brokers delete what is not read yet, and what to read first. Pure. Times are seconds
+since 1970. Brokers delete whole segments, so a forecast is too early at most."""
 
 from __future__ import annotations
 
@@ -17,14 +13,12 @@ P = TypeVar("P", bound=Hashable)
 TIME, SIZE, DELETED = "time", "size", "deleted"
 # Messages per second of one consumer, where none has measured it yet: below every measured rate.
 ASSUMED_RATE = 5_000.0
-# A partition is endangered if its oldest unread message is kept for less than this, and for less
-# than half of the time for which a new one is.
+# Endangered: kept for less than this, and for less than half of the time of a new message.
 ENDANGERED_SECONDS = 3_600.0
 # Others that lose messages almost as soon are read at the same time.
 CLOSE_SECONDS = 60.0
 CLOSE_SHARE = 0.1
-# What is this close to its end costs little to read: new messages of live topics go on to be stored
-# at once.
+# So close to its end a partition costs little to read: live topics go on to be stored.
 SMALL_UNREAD = 1_000
 
 
@@ -55,8 +49,7 @@ class Retention:
 @dataclass(frozen=True, slots=True)
 class Log:
     """One partition at the broker at the moment `at`. start, end: its first offset and the one
-    after its last. arriving: offsets per second. message_bytes: of one message without compression,
-    None if not known."""
+    after its last. arriving: offsets per second. message_bytes: of one message, or None."""
 
     at: float
     start: int
@@ -75,14 +68,10 @@ class Seen(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Forecast:
-    """What happens to a partition if nothing more of it is read.
-
-    at: when its oldest unread message is deleted, or, if all is read, the next one that comes; None
-    if retention never deletes it. by: which limit does it (TIME, SIZE), or DELETED: some unread
-    messages are gone already. unread: offsets at the broker that are not read. deleted: those
-    that are gone. kept: for how many seconds a message that comes now is kept at least; None for
-    ever.
-    """
+    """What happens to a partition if nothing more of it is read. at: when its oldest unread
+    message, or the next one that comes, is deleted; None for never. by: TIME, SIZE, or DELETED:
+    some unread messages are gone. unread: offsets. deleted: those that are gone. kept: for how many
+    seconds a message that comes now is kept at least; None for ever."""
 
     at: float | None
     by: str
@@ -93,8 +82,7 @@ class Forecast:
 
 @dataclass(frozen=True, slots=True)
 class Outlook:
-    """What the brokers say about one partition. forecast: None if they do not say how long they
-    keep its topic."""
+    """What the brokers say of one partition. forecast: None if retention is not known."""
 
     log: Log
     forecast: Forecast | None
@@ -116,8 +104,7 @@ def forecast(
 
 
 def _loss(retention: Retention, log: Log, newer: int, time: float | None) -> tuple[float, str]:
-    """When a message is deleted, and by which limit. newer: how many come after it. time: its
-    own."""
+    """When a message is deleted, and why. newer: how many come after it. time: its own."""
     if not retention.deletes:
         return inf, ""
     by_time = by_size = inf
@@ -136,9 +123,8 @@ def _loss(retention: Retention, log: Log, newer: int, time: float | None) -> tup
 
 @dataclass(frozen=True, slots=True)
 class Backlog:
-    """What is not read of one partition. unread: offsets. arriving: offsets per second.
-    seconds: until the first of it is lost, inf for never. kept: for how many seconds a message that
-    comes now is kept, inf for ever."""
+    """What is not read of one partition. unread: offsets. arriving: offsets per second. seconds:
+    until the first is lost, or inf. kept: seconds for a message that comes now, or inf."""
 
     unread: int
     arriving: float
@@ -166,8 +152,7 @@ def catch_up(backlogs: Mapping[P, Backlog], rate: float) -> dict[P, float]:
 
 
 def to_hold(backlogs: Mapping[P, Backlog]) -> Collection[P]:
-    """The partitions to hold back, so that the most endangered is read first: those with a backlog
-    and more time; none if no partition is endangered."""
+    """The partitions to hold back, so that the most endangered is read first."""
     endangered = [each.seconds for each in backlogs.values() if each.endangered]
     if not endangered:
         return frozenset()

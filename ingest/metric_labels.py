@@ -2,9 +2,9 @@
 
 from typing import Final
 
-from history.metric import Open, Values
+from history.metric import OpenValues, Values
 
 OUTCOMES: Final = ("stored", "repeated", "expired", "quarantined")
-CLIENT: Final = Open("client services, at most 51; `other` for the rest")
-TOPIC: Final = Open("topics that consumers read")
-PLACE: Final[dict[str, Values]] = {"topic": TOPIC, "partition": Open("numbers of partitions")}
+CLIENT: Final = OpenValues("client services, at most 51; `other` for the rest")
+TOPIC: Final = OpenValues("topics that consumers read")
+PLACE: Final[dict[str, Values]] = {"topic": TOPIC, "partition": OpenValues("numbers of partitions")}

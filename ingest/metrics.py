@@ -1,11 +1,5 @@
-"""The metrics of the consumer.
+"""The metrics of the consumer. Only consumers import this."""
 
-Only consumers import this: in a web process these would be metrics of a consumer that stands still.
-"""
-
-from __future__ import annotations
-
-from collections.abc import Iterable, Mapping
 from typing import Final
 
 from history.metric import Register
@@ -89,17 +83,3 @@ LOGS_CUT = REGISTER.counter(
     "topic partitions",
     "Topic partitions whose log at the broker was found cut.",
 )
-
-
-def lag(messages: Mapping[tuple[str, int], int]) -> None:
-    """Set the lag of each partition held."""
-    LAG.clear()
-    for (topic, partition), count in messages.items():
-        LAG.labels(topic, partition).set(max(0, count))
-
-
-def halted(places: Iterable[tuple[str, int]]) -> None:
-    """Set which partitions are halted."""
-    HALTED.clear()
-    for topic, partition in places:
-        HALTED.labels(topic, partition).set(1)

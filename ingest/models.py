@@ -1,10 +1,10 @@
 """The tables of ingest: the ledger of offsets, the gaps in them, and the quarantine."""
 
-from __future__ import annotations
-
 from django.contrib.postgres.fields import ArrayField
 from django.db import models
 from django.utils.translation import gettext_lazy as _
+
+from history.entities import BY_TOPIC
 
 
 class Ledger(models.Model):
@@ -57,11 +57,57 @@ class Ledger(models.Model):
     arriving_rate = models.FloatField(null=True)
     reading_rate = models.FloatField(null=True)
 
+    # What ingest.completeness.figures.entries() knows besides.
+    current: bool
+    """False if the topic was created again since, or its log was cut."""
+    log_cut: bool
+    """It was cut, and is read again under a row of its own."""
+    in_quarantine: int | None
+    """With those that retention removed; None if not counted."""
+    retired: str
+    """Why the topic is declared finished, or empty."""
+
     class Meta:
         db_table = "ingest_ledger"
         verbose_name = _("ledger row")
         verbose_name_plural = _("ledger")
         permissions = [("view_completeness", "Can view the completeness of the store")]
+
+    @property
+    def lag(self) -> int | None:
+        """Messages at the broker that are not read yet; None if not known."""
+        if not self.current:
+            return 0
+        if self.high_watermark is None:
+            return None
+        return max(0, self.high_watermark - self.next_offset)
+
+    @property
+    def newly_lost(self) -> int:
+        """Messages that the broker deleted before they were read, and nobody acknowledged yet."""
+        return self.lost - self.lost_acknowledged
+
+    @property
+    def settled(self) -> int:
+        """Messages with an outcome. Equal to `read` unless somebody changed the ledger."""
+        return self.stored + self.repeated + self.expired + self.quarantined
+
+    @property
+    def passed(self) -> int:
+        """Offsets that are accounted for: all from first_offset to next_offset."""
+        return self.read + self.skipped + self.lost
+
+    @property
+    def state(self) -> str:
+        if self.halted_at is not None:
+            return f"halted: {self.halted_why}"
+        if self.retired:
+            return f"retired: {self.retired}"
+        if self.log_cut:
+            return "log cut since"
+        if self.topic not in BY_TOPIC:
+            return "not read: of no declared kind"
+        return "reading" if self.current else "topic created again since"
 
 
 class Gap(models.Model):
@@ -129,9 +175,8 @@ class RetiredTopic(models.Model):
 class Quarantined(models.Model):
     """A message that could not be stored, byte for byte, and the retries since. day: the UTC day of
     its version, or else the day on which it was sent. entity, entity_id, version: which version it
-    is, as far as it says so; empty or null where it does not. reason, detail: why it was not stored
-    at the last attempt. first_*: why it came into quarantine, where that was another reason; else
-    empty."""
+    is, as far as it says so. reason, detail: why it was not stored at the last attempt. first_*:
+    why it came into quarantine, where that was another reason; else empty."""
 
     class Status(models.TextChoices):
         NEW = "new", _("new")

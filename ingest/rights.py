@@ -1,27 +1,18 @@
 """The rights that the consumer needs in the database; `annals grants` gives them to its login."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from typing import Final
 
 from django.db.models import Model
 
-from history import privileges
+from history.database import privileges
 from history.entities import ENTITIES
 from ingest.models import Ledger, Quarantined
 
 READS: Final = ("sealed_day", "ingest_retired_topic", "django_migrations", "gap_run")
-INSERTS: Final = ("ingest_gap", "ingest_unstored", "late_row", "recovered_version")
-# `gaps heal` remembers answers, and closes the gaps of what came: as they were found, from what is
-# stored. Who can add versions can close any gap.
-HEALS: Final[Mapping[str, str]] = {
-    "gap_answer": "SELECT, INSERT, UPDATE",
-    "gap_source": "SELECT, INSERT, UPDATE",
-    "gap_document": "SELECT, UPDATE (versions, lowest, judged, begun, since)",
-    "gap_pending": "SELECT, INSERT, DELETE",
-    "version_gap": "SELECT, INSERT, DELETE",
-}
+INSERTS: Final = ("ingest_gap", "ingest_unstored", "late_row")
+# `gaps heal` notes for which gaps it has asked.
+HEALS: Final[Mapping[str, str]] = {"version_gap": "SELECT, UPDATE (asked_at)"}
 # The consumer notes which applications have a child, and with which day a key or child came last.
 HOMES: Final[Mapping[str, str]] = {
     "search_key": "SELECT, INSERT, UPDATE (day)",

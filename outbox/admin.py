@@ -1,6 +1,4 @@
-"""Pages of Django's admin: which documents wait and why, and which relays send."""
-
-from __future__ import annotations
+"""Pages of Django's admin: which documents wait and why."""
 
 from typing import Any
 
@@ -14,11 +12,10 @@ from django.utils.safestring import SafeString
 from django.utils.translation import gettext_lazy as _
 from django.utils.translation import ngettext
 
-from outbox import repair
 from outbox.message import TYPES
-from outbox.models import Document, Message, Relay
+from outbox.models import Document, Message
 from outbox.read_only import ReadOnly
-from outbox.status import IN_HAND, State, state
+from outbox.status import IN_HAND, State, discard, retry, state
 
 _SHOWN_VERSIONS = 100
 
@@ -89,7 +86,7 @@ class DocumentAdmin(ReadOnly):
     @admin.action(description=_("Try again now"), permissions=["change"])
     def retry(self, request: HttpRequest, chosen: QuerySet[Document]) -> None:
         """Have the chosen documents tried again at once."""
-        retried = repair.retry([each.key for each in chosen], router.db_for_write(Document))
+        retried = retry([each.key for each in chosen], router.db_for_write(Document))
         text = ngettext(
             "%d document is tried again.", "%d documents are tried again.", len(retried)
         )
@@ -101,27 +98,9 @@ class DocumentAdmin(ReadOnly):
     def discard(self, request: HttpRequest, chosen: QuerySet[Document]) -> None:
         """Give up the next version of those chosen documents that failed."""
         documents = {each.key: each for each in chosen}
-        discarded = repair.discard(list(documents), router.db_for_write(Document))
+        discarded = discard(list(documents), router.db_for_write(Document))
         for key, version in discarded.items():
             self.log_change(request, documents[key], f"Discarded version {version}.")
         count = len(discarded)
         text = ngettext("%d version was discarded.", "%d versions were discarded.", count) % count
         self.message_user(request, text, messages.WARNING)
-
-
-@admin.register(Relay)
-class RelayAdmin(ReadOnly):
-    """The relays that run."""
-
-    list_display = ("name", "started_at", "share", "sending", "last_error")
-    fields = ("name", "started_at", "share", "in_hand", "last_error")
-
-    @admin.display(description=_("buckets"))
-    def share(self, relay: Relay) -> int:
-        """How many buckets it has."""
-        return relay.buckets.count()
-
-    @admin.display(description=_("being sent"))
-    def sending(self, relay: Relay) -> int:
-        """How many documents it is sending for longer than a beat."""
-        return len(relay.in_hand)

@@ -15,11 +15,9 @@ class OutboxConfig(AppConfig):
     default_auto_field = "django.db.models.BigAutoField"
 
     def ready(self) -> None:
-        from outbox import checks, recorded
+        from outbox import author, checks, recorded
 
         checks.register()
         recorded.connect()
         if find_spec("celery"):
-            from outbox import tasks
-
-            tasks.connect()
+            author.connect_tasks()

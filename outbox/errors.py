@@ -6,8 +6,6 @@ OutboxError
 └── WrongSettings       settings.OUTBOX
 """
 
-from __future__ import annotations
-
 
 class OutboxError(Exception):
     """Nothing was recorded. The message says what to do."""
@@ -23,9 +21,3 @@ class WrongChange(OutboxError, ValueError):
 
 class WrongSettings(OutboxError):
     """settings.OUTBOX does not say what is needed. The message names the key."""
-
-
-def counted(count: int, one: str, several: str = "") -> str:
-    """`1 document`, `1,234 documents`. several: the words for another number than 1, if not
-    one + s."""
-    return f"{count:,} {one if count == 1 else several or one + 's'}"

@@ -1,7 +1,5 @@
 """The message of a version, as Annals' contract has it. Pure."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -75,11 +73,8 @@ Snapshot = Mapping[str, Any]
 
 
 def text(data: Snapshot | None, what: str) -> str:
-    """The snapshot as JSON, as short as possible. Decimals, dates and UUIDs are texts, as Django's
-    encoder writes them. what: names the document in the error.
-
-    Raises WrongChange for what JSON or UTF-8 cannot hold.
-    """
+    """The snapshot as JSON, as short as possible; decimals, dates and UUIDs are texts. what: names
+    the document in the error. Raises WrongChange for what JSON or UTF-8 cannot hold."""
     if data is None:
         return NO_DATA
     if not isinstance(data, Mapping):

@@ -1,17 +1,11 @@
-"""The tables of the outbox. The relay and record() use SQL; the models are for reading.
-
-outbox_document has a row for each document that ever was recorded; outbox_message each version.
-"""
-
-from __future__ import annotations
+"""The tables of the outbox, for reading."""
 
 from django.db import models
 from django.utils.translation import gettext_lazy as _
 
 
 class Relay(models.Model):
-    """A running relay. beat: grows as long as it is alive. in_hand: documents that it is sending
-    for longer than a beat."""
+    """A running relay. beat: grows. in_hand: documents it sends for longer than a beat."""
 
     id = models.BigAutoField(primary_key=True)
     name = models.TextField(_("name"))
@@ -47,9 +41,7 @@ class Bucket(models.Model):
 
 class Document(models.Model):
     """A document: its newest version, the newest one that Kafka has, and why the next one waits.
-
-    waiting_since: when the oldest version that is not sent was recorded; None if all are sent.
-    """
+    waiting_since: when the oldest unsent version was recorded; None if all are sent."""
 
     key = models.TextField(_("document"), primary_key=True)
     bucket = models.SmallIntegerField(_("bucket"))

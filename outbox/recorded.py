@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from contextvars import ContextVar
 from dataclasses import dataclass
 from dataclasses import field as default
 from datetime import date, time, timedelta
 from decimal import Decimal
 from functools import partial
-from types import MappingProxyType, NoneType
-from typing import Any, ClassVar, TypeVar
+from types import NoneType
+from typing import Any, ClassVar, TypeVar, cast
 from uuid import UUID
+from weakref import WeakKeyDictionary
 
 from django.apps import apps
 from django.db import connections, models, router, transaction
+from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.models.signals import post_delete, pre_delete
 
 from outbox.errors import OutboxError
@@ -44,12 +45,9 @@ def _column(instance: models.Model, field: models.Field[Any, Any]) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """How the rows of a model are recorded.
-
-    snapshot: a callable of an instance that gives a mapping, or a serializer class (what it makes
-    of an instance has `.data`). id, parent: names of attributes; the parent is sent as
-    productInstanceId. A UUID is sent as its 32 digits: with hyphens it is too long for an id.
-    """
+    """How the rows of a model are recorded. snapshot: a callable of an instance that gives a
+    mapping, or a serializer class. id, parent: names of attributes; the parent is sent as
+    productInstanceId. A UUID is sent as its 32 digits."""
 
     entity: str
     snapshot: Callable[[Any], Any] = columns
@@ -74,9 +72,8 @@ class Kind:
 
 @dataclass(frozen=True, slots=True)
 class PartOf:
-    """The rows of a model are parts of a document, as the items of an order: a change of one is a
-    change of the document. whole: name of the foreign key to the model of the document, which is
-    Recorded too."""
+    """The rows of a model are parts of a document: a change of one is a change of the document.
+    whole: name of the foreign key to the model of the document, which is Recorded too."""
 
     whole: str
 
@@ -87,17 +84,14 @@ def _name(value: object) -> str:
 
 @dataclass(slots=True)
 class _Block:
-    """What a block of as_one() has to record at its end: rows by model, and the deletions of
-    documents by model and primary key."""
+    """What a block of as_one() has to record at its end."""
 
     rows: dict[type[models.Model], dict[Any, None]] = default(default_factory=dict)
     deleted: dict[type[models.Model], dict[Any, Change]] = default(default_factory=dict)
 
 
-# By the alias of the database.
-_blocks: ContextVar[Mapping[str, _Block]] = ContextVar(
-    "outbox_blocks", default=MappingProxyType({})
-)
+# By connection, not by context: a thread with a copy of our context has a transaction of its own.
+_blocks: WeakKeyDictionary[BaseDatabaseWrapper, _Block] = WeakKeyDictionary()
 
 
 @contextmanager
@@ -106,16 +100,16 @@ def as_one(using: str | None = None) -> Iterator[None]:
     also usable as a decorator. A block inside of another one is a part of it."""
     alias = using or router.db_for_write(apps.get_model("outbox", "Document"))
     with transaction.atomic(alias):
-        if alias in _blocks.get():
+        connection = connections[alias]
+        if connection in _blocks:
             yield
             return
-        block = _Block()
-        token = _blocks.set({**_blocks.get(), alias: block})
+        block = _blocks[connection] = _Block()
         try:
             yield
         finally:
-            _blocks.reset(token)
-        if not connections[alias].needs_rollback:
+            del _blocks[connection]
+        if not connection.needs_rollback:
             _record(block, alias)
 
 
@@ -125,7 +119,7 @@ def _record(block: _Block, using: str) -> None:
         change.key: change
         for model, changes in block.deleted.items()
         for key, change in changes.items()
-        if key not in _there(model, list(changes), using)
+        if key not in _there(model, changes, using)
     }
     record_many(deleted.values(), using=using)
     for model, keys in block.rows.items():
@@ -191,11 +185,8 @@ class RecordedQuerySet(models.QuerySet[Row]):
 
 
 class Recorded(models.Model):
-    """A model whose every change is a version of a document.
-
-    `recorded_as` says how. Changes that Django makes without save() or the queryset, as of a
-    many-to-many relation or by SQL, are recorded by a call of record().
-    """
+    """A model whose every change is a version of a document; `recorded_as` says how. Changes
+    without save() or the queryset (many-to-many, SQL) are recorded by a call of record()."""
 
     recorded_as: ClassVar[Kind | PartOf]
 
@@ -224,26 +215,26 @@ class Recorded(models.Model):
 
 
 def record_rows(model: type[models.Model], keys: Collection[Any], using: str) -> None:
-    """Record rows by their primary keys, or the documents that they are parts of. They are read
-    again: the snapshot has what the database has, not what an instance was given."""
+    """Record rows by their primary keys, or the documents that they are parts of."""
     kind: Kind | PartOf = model.recorded_as  # type: ignore[attr-defined]
     if isinstance(kind, PartOf):
         record_rows(whole_of(model, kind), _wholes(model, kind, keys, using), using)
         return
-    block = _blocks.get().get(using)
+    block = _blocks.get(connections[using])
     if block is not None:
         block.rows.setdefault(model, {}).update(dict.fromkeys(keys))
         return
-    for part in _parts(sorted(set(keys))):
-        # Locked, so that of two transactions the one that records later has seen the other's
-        # change, also if it is one of rows that the snapshot reads.
+    ordered = sorted(set(keys))
+    for at in range(0, len(ordered), _ROWS):
+        # Locked: of two transactions the later one has seen the other's change, also of parts.
+        part = ordered[at : at + _ROWS]
         rows = model._base_manager.using(using).filter(pk__in=part).order_by("pk")
         record_many([kind.change(row) for row in rows.select_for_update(no_key=True)], using=using)
 
 
 def record_deleted(model: type[models.Model], key: Any, change: Change, using: str) -> None:
     """Record the deletion of a row by its primary key, at the end of the block if there is one."""
-    block = _blocks.get().get(using)
+    block = _blocks.get(connections[using])
     if block is None:
         record_many([change], using=using)
     else:
@@ -252,8 +243,7 @@ def record_deleted(model: type[models.Model], key: Any, change: Change, using: s
 
 @contextmanager
 def _changing(model: type[models.Model], keys: Collection[Any], using: str) -> Iterator[None]:
-    """A transaction in which these rows change. Parts may leave one document for another: then both
-    are recorded."""
+    """A transaction in which these rows change; of parts that move both documents do."""
     kind: Kind | PartOf = model.recorded_as  # type: ignore[attr-defined]
     if not isinstance(kind, PartOf):
         with transaction.atomic(using):
@@ -264,25 +254,14 @@ def _changing(model: type[models.Model], keys: Collection[Any], using: str) -> I
         yield
 
 
-def _there(model: type[models.Model], keys: Sequence[Any], using: str) -> set[Any]:
+def _there(model: type[models.Model], keys: Collection[Any], using: str) -> set[Any]:
     rows = model._base_manager.using(using)
-    return {
-        key
-        for part in _parts(keys)
-        for key in rows.filter(pk__in=part).values_list("pk", flat=True)
-    }
-
-
-def foreign_key(model: type[models.Model], kind: PartOf) -> models.ForeignKey[Any, Any]:
-    """The field from a part to its document."""
-    found = model._meta.get_field(kind.whole)
-    assert isinstance(found, models.ForeignKey)  # noqa: S101 - outbox.E003 checks it
-    return found
+    return set(rows.filter(pk__in=keys).values_list("pk", flat=True))
 
 
 def whole_of(model: type[models.Model], kind: PartOf) -> type[models.Model]:
     """The model of the document that rows of this model are parts of."""
-    return foreign_key(model, kind).related_model
+    return cast(type[models.Model], model._meta.get_field(kind.whole).related_model)
 
 
 def _wholes(
@@ -290,16 +269,8 @@ def _wholes(
 ) -> list[Any]:
     """The primary keys of the documents that these rows are parts of now."""
     name = f"{kind.whole}__pk"
-    rows = model._base_manager.using(using)
-    return [
-        key
-        for part in _parts(list(keys))
-        for key in rows.filter(pk__in=part).order_by(name).values_list(name, flat=True).distinct()
-    ]
-
-
-def _parts(keys: Sequence[Any]) -> Iterator[Sequence[Any]]:
-    return (keys[at : at + _ROWS] for at in range(0, len(keys), _ROWS))
+    rows = model._base_manager.using(using).filter(pk__in=keys)
+    return list(rows.order_by(name).values_list(name, flat=True).distinct())
 
 
 # What is to be recorded once the row is deleted; an attribute of its instance.
@@ -325,8 +296,8 @@ def _connect(sender: type[models.Model], name: str, before: Callable[..., None])
 def _changed_with(
     model: type[models.Model],
 ) -> Iterator[tuple[models.Field[Any, Any], type[models.Model]]]:
-    """The foreign keys that Django changes when it deletes a row of the other model, as SET_NULL;
-    with that model and its proxies."""
+    """The foreign keys that Django changes when it deletes a row of the other model, as
+    SET_NULL."""
     for field in model._meta.concrete_fields:
         relation = field.remote_field
         if relation is not None and relation.on_delete not in _CHANGE_NOTHING:
@@ -346,7 +317,7 @@ def _before(instance: models.Model, using: str, origin: object = None, **_: Any)
         return
     kind: Kind | PartOf = model.recorded_as  # type: ignore[attr-defined]
     if isinstance(kind, PartOf):
-        whole = foreign_key(model, kind).value_from_object(row)
+        whole = getattr(row, f"{kind.whole}_id")
         _later(instance, partial(record_rows, whole_of(model, kind), [whole], using))
     else:
         change = kind.change(row, deleted=True)
@@ -373,3 +344,14 @@ def _later(instance: models.Model, task: Callable[[], None]) -> None:
 def _after(instance: models.Model, **_: Any) -> None:
     for task in instance.__dict__.pop(_LATER, ()):
         task()
+
+
+class OneVersion:
+    """A mixin before ModelAdmin: what a form with inlines changes is one version."""
+
+    model: Any
+
+    def changeform_view(self, *args: Any, **options: Any) -> Any:
+        """As Django's, in one block."""
+        with as_one(router.db_for_write(self.model)):
+            return super().changeform_view(*args, **options)  # type: ignore[misc]

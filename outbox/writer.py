@@ -1,12 +1,5 @@
-"""Records versions: one statement in the transaction of the change gives the number and keeps the
-message.
-
-The row of a document in outbox_document has its newest version number. The statement moves it on,
-so its lock makes writers of the same document wait for each other until they commit, and a
-rollback gives the number back.
-"""
-
-from __future__ import annotations
+"""Records versions: one statement in the transaction of the change moves the document's number in
+outbox_document and keeps the message. Writers of one document wait for each other."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -19,9 +12,9 @@ from django.db import connections, router
 from outbox import author as authors
 from outbox import message
 from outbox.conf import ID_LENGTH, NAME_LENGTH, conf
+from outbox.days import SLOT
 from outbox.errors import NotInTransaction, WrongChange
 from outbox.message import Snapshot
-from outbox.ring import SLOT
 
 CHANNEL = "outbox"
 # Relays share the documents by these numbers. A document keeps its number.
@@ -87,12 +80,9 @@ def record(
     client_id: str | None = None,
     using: str | None = None,
 ) -> int | None:
-    """Record the new version of a document; its number, or None if nothing changed.
-
-    Call it inside transaction.atomic(), after the change. author: by default the user of the
-    request; client_id: by default OUTBOX["CLIENT_ID"]; using: the database of the transaction.
-    Raises OutboxError; then nothing is recorded.
-    """
+    """Record the new version of a document, in transaction.atomic() after the change; its number,
+    or None if nothing changed. author: by default the user of the request; client_id:
+    OUTBOX["CLIENT_ID"]; using: the database. Raises OutboxError; then nothing is recorded."""
     change = Change(entity, id, data, parent, deleted)
     return record_many([change], author=author, client_id=client_id, using=using)[0]
 
@@ -104,11 +94,8 @@ def record_many(
     client_id: str | None = None,
     using: str | None = None,
 ) -> list[int | None]:
-    """Record versions of several documents, as record() does; their numbers, in order.
-
-    If a document is in it several times, each is a version. Writers that record several documents
-    in one call do not block each other for ever; with several calls they should use one order.
-    """
+    """Record versions of several documents, as record() does; their numbers, in order. A document
+    may be in it several times. Several calls in a transaction should use one order."""
     given = list(changes)
     alias = using or _database()
     if not connections[alias].in_atomic_block:
@@ -156,8 +143,7 @@ def _statements(changes: Sequence[Change]) -> Iterable[list[int]]:
 def _store(
     written: Sequence[tuple[Change, str]], author: str | None, client_id: str, alias: str
 ) -> dict[str, int]:
-    """The new version by document; without those that did not change. written: with the texts of
-    their snapshots."""
+    """The new version by document, if it changed. written: with the snapshots' texts."""
     columns: list[list[Any]] = [
         [change.key for change, _ in written],
         [bucket(change.key) for change, _ in written],

@@ -1,7 +1,5 @@
 """Used by mkdocs.yml: pages at the top of the repository become pages of the site."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 from posixpath import normpath, relpath

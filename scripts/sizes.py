@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 PACKAGES = ("annals", "history", "ingest", "outbox")
-# Pages that `python -m annals.docs` writes whole.
+# Pages that `python -m scripts.pages` writes whole.
 GENERATED = ("commands.md", "metrics.md", "settings.md")
 MOST_MODULES = 16
 

@@ -1,5 +1,9 @@
 """What holds for all tests in this process."""
 
+import os
+import sys
+from collections.abc import Iterator
+
 import hypothesis
 import pytest
 from django.conf import settings
@@ -24,3 +28,24 @@ def pytest_configure() -> None:
     # The demo logins are made again after every test that empties the database; a password hash
     # that is slow on purpose would be most of the run.
     settings.PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
+
+
+@pytest.fixture(autouse=True)
+def no_document_of_other_settings() -> Iterator[None]:
+    """The OpenAPI document is made once in a process; tests change the providers in it."""
+    yield
+    if (made := sys.modules.get("history.api.schema")) is not None:
+        made.document.cache_clear()
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out the second broker of what is marked with one_broker, unless
+    ANNALS_TEST_BOTH_BROKERS=1, as `scripts/matrix` sets it."""
+    if os.environ.get("ANNALS_TEST_BOTH_BROKERS") == "1":
+        return
+    left_out = [
+        item for item in items if item.get_closest_marker("one_broker") and "[apache" in item.name
+    ]
+    if left_out:
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = [item for item in items if item not in left_out]

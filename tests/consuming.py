@@ -1,7 +1,5 @@
 """`annals consume` as a process, what it is fed, and what must be there afterwards."""
 
-from __future__ import annotations
-
 import os
 import secrets
 import signal
@@ -183,7 +181,7 @@ class Running:
         except subprocess.TimeoutExpired:
             self.kill()
             raise AssertionError(f"does not end:\n{self.said()}") from None
-        assert self.process.returncode == code, self.said()
+        assert self.process.returncode == code, f"exit {self.process.returncode}: {self.said()}"
         summary: dict[str, Any] = shaped("consume", out)
         return summary
 

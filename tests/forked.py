@@ -4,8 +4,6 @@ A line of JSON asks: the words, the environment, the seconds it may take, and co
 line of JSON answers: the exit code (None: it still ran), standard output and standard error.
 """
 
-from __future__ import annotations
-
 import importlib
 import json
 import os

@@ -5,8 +5,6 @@ parsers stumble over. Whatever comes of it must be a record that keeps the contr
 reason, and the same again from the same bytes.
 """
 
-from __future__ import annotations
-
 import argparse
 import random
 import time

@@ -4,8 +4,6 @@
 some minutes) into ~/.cache/annals/helm. Nothing is sent to a cluster.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import os

@@ -4,8 +4,6 @@ The command installs everything from the package index, with hashes, and runs th
 The test tests/system/test_wheel.py does the same with the packages that are here already.
 """
 
-from __future__ import annotations
-
 import base64
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """A process that ends between any two statements, without a process."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any

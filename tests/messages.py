@@ -1,13 +1,11 @@
 """Messages as they come from Kafka, for the tests of ingest: good ones, and bad in every way."""
 
-from __future__ import annotations
-
 import json
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from history.daily.window import Window
 from history.entities import BY_NAME, root
-from history.window import Window
 from ingest.source.message import Message, TopicPartition
 
 TOPIC = root().topics[0]

@@ -7,6 +7,7 @@ import os
 import re
 import shutil
 import subprocess
+from functools import partial
 from typing import NoReturn
 
 import pytest
@@ -37,20 +38,6 @@ def maven() -> None:
         _missing("needs Maven to fetch Apache Kafka (Debian: maven)")
 
 
-def maven_program(what: str) -> None:
-    """Maven, to fetch something else."""
-    if shutil.which("mvn") is None:
-        _missing(f"needs Maven to fetch {what} (Debian: maven)")
-
-
-def go() -> str:
-    """The Go program."""
-    program = shutil.which("go")
-    if program is None:
-        _missing("needs Go (Debian: golang-go)")
-    return program
-
-
 def chromium() -> str:
     """The Chromium program."""
     program = next(filter(None, map(shutil.which, CHROMIUM)), None)
@@ -59,46 +46,28 @@ def chromium() -> str:
     return program
 
 
+def program(name: str, package: str = "") -> str:
+    """The path of a program. package: of Debian, if it has another name."""
+    # Debian has servers in a folder that not everybody's PATH has.
+    found = shutil.which(name, path=f"{os.environ.get('PATH', '')}:/usr/sbin")
+    if found is None:
+        _missing(f"needs {name} (Debian: {package or name})")
+    return found
+
+
 def node() -> None:
     """Node.js with npm, for a certified OpenID provider."""
-    if shutil.which("node") is None or shutil.which("npm") is None:
-        _missing("needs Node.js and npm (Debian: nodejs npm)")
+    program("node", "nodejs")
+    program("npm")
 
 
-def curl() -> None:
-    """curl, as the API's page uses it."""
-    if shutil.which("curl") is None:
-        _missing("needs curl (Debian: curl)")
-
-
-def promtool() -> str:
-    """Prometheus' promtool."""
-    program = shutil.which("promtool")
-    if program is None:
-        _missing("needs promtool to evaluate the alert rules (Debian: prometheus)")
-    return program
-
-
-def prometheus() -> str:
-    """Prometheus itself."""
-    program = shutil.which("prometheus")
-    if program is None:
-        _missing("needs Prometheus to try the dashboard (Debian: prometheus)")
-    return program
-
-
-def nginx() -> str:
-    """nginx, the proxy of docker/compose.yaml."""
-    program = shutil.which("nginx", path=f"{os.environ.get('PATH', '')}:/usr/sbin")
-    if program is None:
-        _missing("needs nginx (Debian: nginx-light)")
-    return program
-
-
-def program(name: str) -> None:
-    """A program whose Debian package has its name."""
-    if shutil.which(name) is None:
-        _missing(f"needs {name} (Debian: {name})")
+# To evaluate the alert rules, to try the dashboard, the proxy of docker/compose.yaml, and as the
+# API's page uses it.
+promtool = partial(program, "promtool", "prometheus")
+prometheus = partial(program, "prometheus")
+nginx = partial(program, "nginx", "nginx-light")
+curl = partial(program, "curl")
+go = partial(program, "go", "golang-go")
 
 
 def _missing(reason: str) -> NoReturn:

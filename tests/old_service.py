@@ -1,7 +1,5 @@
 """The service that Annals replaces, as a real HTTP server: honest, or hostile in one way each."""
 
-from __future__ import annotations
-
 import json
 import ssl
 import threading

@@ -4,8 +4,6 @@ A pytest plugin rather than a conftest.py, because pytest-django reads the setti
 With ANNALS_TEST_DATABASE_URL the tests use that server instead (they make databases of their own).
 """
 
-from __future__ import annotations
-
 import atexit
 import os
 import shutil

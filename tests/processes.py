@@ -1,7 +1,5 @@
 """Fixtures for tests of processes: a PostgreSQL to stop and kill, a database for each test."""
 
-from __future__ import annotations
-
 import itertools
 import os
 import secrets
@@ -19,7 +17,7 @@ from annals.access.grants import CONSUMER
 from annals.embedded import logins
 from annals.embedded.broker import Daemon
 from annals.embedded.postgres import Postgres
-from history import days
+from history.daily import days
 from history.entities import ENTITIES
 from tests.consuming import Consumers, Database, Feed, command, environment
 from tests.messages import NOW

@@ -1,8 +1,6 @@
 """How often a call waits for PostgreSQL: what is sent at once is one round trip, however many
 statements it has."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from datetime import datetime
 from itertools import pairwise
@@ -16,6 +14,7 @@ from django.db import connection
 from history import labels, timeline
 from history.entities import BY_NAME, root
 from history.timeline import ApplicationQuery, Query
+from tests.db.store import HOST
 
 
 class Asked(NamedTuple):
@@ -32,28 +31,52 @@ TASK: Final = BY_NAME["product-task"]
 # distributed one, where a child by its id needs its application first.
 ROUND_TRIPS: Final[dict[str, tuple[Callable[[Asked], object], int, int]]] = {
     "timeline of an application": (
-        lambda its: timeline.application(ApplicationQuery(id=its.application)),
+        lambda its: timeline.application(HOST, ApplicationQuery(id=its.application)),
         2,
         2,
     ),
     "timeline of a document": (
-        lambda its: timeline.page(Query(entity=root(), id=its.application)),
+        lambda its: timeline.page(HOST, Query(entity=root(), id=its.application)),
         1,
         1,
     ),
-    "child by its id": (lambda its: timeline.page(Query(entity=TASK, id=its.child)), 1, 2),
-    "version": (lambda its: timeline.version(root(), its.application, 2), 1, 1),
-    "version of a child": (lambda its: timeline.version(TASK, its.child, 2), 1, 2),
-    "application at": (lambda its: timeline.application_at(its.application, its.moment), 2, 2),
-    "document at": (lambda its: timeline.at(root(), its.application, its.moment), 1, 1),
-    "child at": (lambda its: timeline.at(TASK, its.child, its.moment), 1, 2),
-    "blame": (lambda its: timeline.blame(root(), its.application), 1, 1),
-    "blame of a child": (lambda its: timeline.blame(TASK, its.child), 1, 2),
-    "field": (lambda its: timeline.field(root(), its.application, "/rate"), 1, 1),
-    "compare": (lambda its: timeline.compare(root(), its.application, 0, 2), 1, 1),
-    "compare a child": (lambda its: timeline.compare(TASK, its.child, 0, 2), 1, 2),
-    "search by id": (lambda its: timeline.search(its.application), 2, 2),
-    "search by the id of a child": (lambda its: timeline.search(its.child), 3, 2),
+    "child by its id": (
+        lambda its: timeline.page(HOST, Query(entity=TASK, id=its.child)),
+        1,
+        2,
+    ),
+    "version": (lambda its: timeline.version(HOST, root(), its.application, 2), 1, 1),
+    "version of a child": (
+        lambda its: timeline.version(HOST, TASK, its.child, 2),
+        1,
+        2,
+    ),
+    "application at": (
+        lambda its: timeline.application_at(HOST, its.application, its.moment),
+        2,
+        2,
+    ),
+    "document at": (
+        lambda its: timeline.at(HOST, root(), its.application, its.moment),
+        1,
+        1,
+    ),
+    "child at": (lambda its: timeline.at(HOST, TASK, its.child, its.moment), 1, 2),
+    "blame": (lambda its: timeline.blame(HOST, root(), its.application), 1, 1),
+    "blame of a child": (lambda its: timeline.blame(HOST, TASK, its.child), 1, 2),
+    "field": (lambda its: timeline.field(HOST, root(), its.application, "/rate"), 1, 1),
+    "compare": (
+        lambda its: timeline.compare(HOST, root(), its.application, 0, 2),
+        1,
+        1,
+    ),
+    "compare a child": (
+        lambda its: timeline.compare(HOST, TASK, its.child, 0, 2),
+        1,
+        2,
+    ),
+    "search by id": (lambda its: timeline.search(HOST, its.application), 2, 2),
+    "search by the id of a child": (lambda its: timeline.search(HOST, its.child), 3, 2),
 }
 
 

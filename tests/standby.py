@@ -1,12 +1,10 @@
 """What tests do with an embedded PostgreSQL and the product does not: a standby, other settings."""
 
-from __future__ import annotations
-
 import os
 import signal
 from pathlib import Path
 
-from annals.embedded import cluster, secret_file
+from annals.embedded import postgres, process
 from annals.embedded.postgres import USER, Postgres, Settings
 from annals.embedded.process import HOST
 
@@ -14,7 +12,7 @@ from annals.embedded.process import HOST
 def configure(server: Postgres, settings: Settings) -> None:
     """Change settings. A running server applies those that need no restart."""
     server.settings.update(settings)
-    cluster.write_settings(server.data, {**server.settings, "port": server.port()})
+    postgres.write_settings(server.data, {**server.settings, "port": server.port()})
     if (pid := server.pid()) is not None:
         os.kill(pid, signal.SIGHUP)
 
@@ -28,13 +26,13 @@ def standby_of(
     """
     copy = Postgres(home, settings)
     copy.home.mkdir(parents=True)
-    password = secret_file.write(copy.home / "password", (server.home / "password").read_text())
+    password = process.write(copy.home / "password", (server.home / "password").read_text())
     for file in server.home.glob("*.password"):
-        secret_file.write(copy.home / file.name, file.read_text())
+        process.write(copy.home / file.name, file.read_text())
     source = f"host={HOST} port={server.port()} user={USER} application_name={name}"
-    with cluster.new_data(copy.data) as (fresh, owner):
+    with postgres.new_data(copy.data) as (fresh, owner):
         what = ("--checkpoint=fast", "--wal-method=stream", "--write-recovery-conf", "--no-sync")
-        cluster.run(
+        postgres.run(
             *(owner, "pg_basebackup", "--pgdata", fresh, *what, "--dbname", source),
             PGPASSWORD=password.read_text(),
         )

@@ -1,7 +1,5 @@
 """The form that asks why a masked value is to be shown."""
 
-from __future__ import annotations
-
 import re
 
 from django.test import Client

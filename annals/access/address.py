@@ -1,7 +1,5 @@
 """The address of a client, behind proxies that ANNALS_TRUSTED_PROXIES names."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
 
@@ -12,9 +10,8 @@ from annals import env
 
 Network = IPv4Network | IPv6Network
 UNKNOWN = "unknown"
+WIDEST = 256
 LOOPBACK = (ip_network("127.0.0.0/8"), ip_network("::1/128"))
-# One client of IPv6 has this whole network.
-IPV6_PREFIX = 64
 
 
 def trusted(given: env.Settings) -> tuple[Network, ...]:
@@ -25,12 +22,17 @@ def trusted(given: env.Settings) -> tuple[Network, ...]:
     except ValueError as error:
         raise env.SettingError(f"{name} is wrong: {error}. See docs/settings.md.") from None
     for each in found:
-        if each.prefixlen == 0:  # X-Forwarded-For is what anybody writes
+        if each.prefixlen < 8:  # X-Forwarded-For is what anybody writes
             raise env.SettingError(
-                f"{name} is wrong: {each} is every address, so everybody would be trusted. "
-                "See docs/settings.md."
+                f"{name} is wrong: {each} is more than any network of one bank, so everybody would "
+                "be trusted. See docs/settings.md."
             )
     return found
+
+
+def wide(networks: Sequence[Network]) -> list[str]:
+    """Those with more than proxies: clients in them choose the address that is written down."""
+    return [str(each) for each in networks if each.num_addresses > WIDEST]
 
 
 def address_of(request: HttpRequest) -> str:
@@ -42,11 +44,8 @@ def address_of(request: HttpRequest) -> str:
 
 
 def client(peer: str, forwarded: str, trusted: Sequence[Network]) -> str:
-    """The address that asks.
-
-    peer: the other end of the connection. forwarded: X-Forwarded-For. Only what a trusted proxy
-    added to that counts, so it is read from its end; a client may have written the rest.
-    """
+    """The address that asks. peer: the other end of the connection. forwarded: X-Forwarded-For,
+    read from its end: only what a trusted proxy added counts."""
     address = _plain(peer)
     for hop in reversed([each.strip() for each in forwarded.split(",") if each.strip()]):
         if not within(address, trusted):
@@ -56,16 +55,6 @@ def client(peer: str, forwarded: str, trusted: Sequence[Network]) -> str:
             break
         address = following
     return address
-
-
-def network(address: str) -> str:
-    """What counts as one client: the address; of IPv6 its /64, of which each client has its own to
-    choose addresses from."""
-    try:
-        found = ip_address(address)
-    except ValueError:
-        return address
-    return address if found.version == 4 else str(ip_network((found, IPV6_PREFIX), strict=False))
 
 
 def within(address: str, networks: Sequence[Network]) -> bool:

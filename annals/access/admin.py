@@ -1,5 +1,4 @@
-"""The screen of the access journal, the link to it from an entity, and the logins: an administrator
-sees them, gives and takes permissions, and switches a login off. Providers make logins."""
+"""The screen of the access journal, the link to it from an entity, and the logins."""
 
 from __future__ import annotations
 
@@ -24,8 +23,6 @@ if TYPE_CHECKING:
 else:  # Django's class takes no parameters where it runs
     Users = admin.ModelAdmin
 
-CHANGED = ("is_active",)
-
 
 class UserAdmin(Users):
     """Saves only what the web's database login may change: see annals.access.grants."""
@@ -34,14 +31,14 @@ class UserAdmin(Users):
     list_filter = ("is_active", "is_superuser", "groups")
     search_fields = ("username", "last_name")
     ordering = ("username",)
-    filter_horizontal = ("groups", "user_permissions")
     fieldsets = (
         (None, {"fields": ("username", "last_name", "is_active")}),
         (_("Permissions"), {"fields": ("groups", "user_permissions", "is_staff", "is_superuser")}),
         (_("Important dates"), {"fields": ("last_login", "date_joined")}),
     )
+    # Nobody grants to themselves, or to somebody.
     readonly_fields = (
-        *("username", "last_name", "is_staff", "is_superuser"),
+        *("username", "last_name", "is_staff", "is_superuser", "groups", "user_permissions"),
         *("last_login", "date_joined"),
     )
 
@@ -51,8 +48,7 @@ class UserAdmin(Users):
     has_add_permission = has_delete_permission = _never
 
     def has_change_permission(self, request: HttpRequest, obj: User | None = None) -> bool:
-        """A break-glass login is seen only: nobody may switch it off on the day on which it is
-        needed. `annals breakglass --remove` does."""
+        """A break-glass login is seen only."""
         if obj is not None and BreakGlass.objects.filter(user=obj).exists():
             return False
         return super().has_change_permission(request, obj)
@@ -64,10 +60,9 @@ class UserAdmin(Users):
         form: ModelForm[User],
         change: bool,  # noqa: ARG002
     ) -> None:
-        """Write the changed columns; groups and permissions have tables of their own."""
-        changed = [name for name in CHANGED if name in form.changed_data]
-        if changed:
-            obj.save(update_fields=changed)
+        """Write the column that was changed."""
+        if form.changed_data:
+            obj.save(update_fields=form.changed_data)
 
 
 _site: AnnalsSite = admin.site  # type: ignore[assignment] # see history.admin.site.apps

@@ -1,13 +1,8 @@
-"""Least privilege in the database: the rights of the web and of the consumer.
-
-Two group roles without login; the logins of the processes become members of them
-(annals.access.logins). The owner of the tables runs the migrations and maintains the partitions,
-and needs no grants.
-"""
-
-from __future__ import annotations
+"""The rights of the web and of the consumer in the database: two group roles without login, whose
+members are the logins of the processes; and what each login may have of the server."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Final, LiteralString
 
 from django.apps import apps
@@ -16,7 +11,7 @@ from django.db.models import Model
 from psycopg import sql
 
 from annals.access.models import JournalEntry, LogoutToken
-from history import privileges
+from history.database import privileges
 from history.models import VERSION_MODELS
 from ingest import rights
 from ingest.models import Quarantined
@@ -24,9 +19,8 @@ from ingest.models import Quarantined
 WEB: Final = "annals_web"
 CONSUMER: Final = "annals_consumer"
 
-# What the web may do besides reading: with the small tables that people change on the screens, and
-# with those that a login or a session needs. Roles (auth_group) and break-glass logins are not
-# among them. An entry of the admin's log can be added, never changed.
+# What the web may do besides reading. Roles (auth_group) and break-glass logins are not among the
+# tables; an entry of the admin's log can be added, never changed.
 WEB_WRITES: Final[Mapping[str, str]] = {
     "history_person": "INSERT, UPDATE (full_name, kind, written_by), DELETE",
     "history_fieldlabel": "INSERT, DELETE,"
@@ -35,11 +29,14 @@ WEB_WRITES: Final[Mapping[str, str]] = {
     "auth_user": "INSERT,"
     " UPDATE (username, first_name, last_name, is_staff, is_active, last_login)",
     "auth_user_groups": "INSERT, DELETE",
-    "auth_user_user_permissions": "INSERT, DELETE",
+    "auth_user_user_permissions": "DELETE",
     "django_admin_log": "INSERT",
     "django_session": "INSERT, UPDATE (session_data, expire_date), DELETE",
     "access_identity": "INSERT, UPDATE (login)",
     "access_providersession": "INSERT, UPDATE (identity_id, provider_session, began), DELETE",
+    # Of 0.1.0 alone, whose web answers until it is replaced. They go with their tables.
+    "access_attempts": "SELECT, INSERT, UPDATE (failures, last), DELETE",
+    "access_opened": "SELECT, INSERT (caller, application)",
 }
 # The web adds to the access journal, and to the used logout tokens; nothing that it runs
 # can change or remove a row, or give one another time than the database's.
@@ -105,8 +102,7 @@ def of_web() -> Iterator[tuple[str, str, str]]:
 
 def _logins() -> Iterator[sql.Composed]:
     """A right to insert has to include each column that Django names. A policy says which values:
-    the web makes no superuser and no login with a password. It changes no superuser either, but for
-    the time of the last login: a policy does not see the old row, so a trigger compares them."""
+    the web makes no superuser and no login with a password."""
     table = sql.Identifier("auth_user")
     yield sql.SQL("ALTER TABLE {} ENABLE ROW LEVEL SECURITY").format(table)
     for name, policy in (
@@ -137,8 +133,7 @@ def _consumer() -> Iterator[sql.Composed]:
         yield _grant(given, [model._meta.db_table], CONSUMER)
     for table, given in {**rights.HEALS, **rights.HOMES}.items():
         yield _grant(given, [table], CONSUMER)
-    # Repeats are compared in a temporary table. Nobody else needs one: a temporary table of the
-    # web could take the place of a table that it reads.
+    # Repeats are compared in a temporary table, which nobody else needs.
     database = sql.Identifier(connection.settings_dict["NAME"])
     yield sql.SQL("GRANT TEMPORARY ON DATABASE {} TO {}").format(database, _name(CONSUMER))
     yield sql.SQL("REVOKE TEMPORARY ON DATABASE {} FROM PUBLIC").format(database)
@@ -186,8 +181,7 @@ def _name(role: str) -> sql.Identifier:
     return sql.Identifier(role)
 
 
-# The owner of the tables, where everybody may create something: so it is in a cluster that began
-# as PostgreSQL 14 or earlier.
+# The owner of the tables, where everybody may create something: clusters of before PostgreSQL 15.
 _OPEN = """
 SELECT pg_get_userbyid(t.relowner) FROM pg_class t, pg_namespace n, aclexplode(n.nspacl) a
 WHERE t.oid = to_regclass('public.auth_user') AND n.nspname = 'public'
@@ -197,8 +191,7 @@ WHERE t.oid = to_regclass('public.auth_user') AND n.nspname = 'public'
 
 def closing() -> list[sql.Composed]:
     """SQL that takes the right to create things in the schema from everybody but the owner of the
-    tables; nothing where they do not have it. A function that the web's login created there could
-    be called in the place of PostgreSQL's own, with the rights of who calls it."""
+    tables; nothing where they do not have it."""
     with connection.cursor() as cursor:
         cursor.execute(_OPEN)
         row = cursor.fetchone()
@@ -217,3 +210,126 @@ def missing() -> list[str]:
     with connection.cursor() as cursor:
         cursor.execute(statement, values)
         return [text for (text,) in cursor.fetchall()]
+
+
+OWNER: Final = "owner"
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """connections: of the login, from all machines. settings: those of its sessions."""
+
+    connections: int
+    settings: Mapping[str, str]
+
+
+# Together fewer connections than PostgreSQL's default of 100, less 3 for superusers.
+LIMITS: Final[Mapping[str, Limits]] = {
+    # Two processes with 18 connections each, and as many of the old ones during a reload.
+    WEB: Limits(
+        72,
+        {
+            "statement_timeout": "1min",
+            "idle_in_transaction_session_timeout": "1min",
+            "lock_timeout": "10s",
+        },
+    ),
+    CONSUMER: Limits(
+        18,
+        {
+            "statement_timeout": "5min",
+            "idle_in_transaction_session_timeout": "1min",
+            "lock_timeout": "10s",
+        },
+    ),
+    # An index or the archive of a day may take hours: only what nobody waits for any more is ended.
+    OWNER: Limits(7, {"statement_timeout": "24h", "idle_in_transaction_session_timeout": "1h"}),
+}
+
+# Logins with limits: members of the roles, and the tables' owner. None counts for a superuser.
+_LOGINS = """
+WITH owner AS (SELECT relowner AS oid FROM pg_class WHERE oid = 'auth_user'::regclass)
+SELECT r.rolname, CASE WHEN r.oid = o.oid THEN %s ELSE g.rolname END, r.rolconnlimit,
+    coalesce(r.rolconfig, '{}')
+FROM owner o
+JOIN pg_roles r ON r.rolcanlogin AND NOT r.rolsuper
+LEFT JOIN pg_auth_members m ON m.member = r.oid
+LEFT JOIN pg_roles g ON g.oid = m.roleid
+WHERE r.oid = o.oid OR g.rolname = ANY(%s)
+GROUP BY 1, 2, 3, 4 ORDER BY 1, 2
+"""
+
+_RIGHTS = """
+SELECT g.name FROM pg_roles r, (
+    SELECT %s AS name, relowner AS oid FROM pg_class WHERE oid = 'auth_user'::regclass
+    UNION ALL SELECT rolname, oid FROM pg_roles WHERE rolname = ANY(%s)
+) g
+WHERE r.rolname = %s AND pg_has_role(r.oid, g.oid, 'MEMBER')
+ORDER BY 1
+"""
+
+
+def limits() -> Iterator[sql.Composed]:
+    """SQL that gives each login the limits that it has no value of; what somebody set stays."""
+    for login, role, connections, configured in _login_rules():
+        name = sql.Identifier(login)
+        wanted = LIMITS[role]
+        has = {text.partition("=")[0] for text in configured}
+        for setting, value in wanted.settings.items():
+            if setting not in has:
+                yield sql.SQL("ALTER ROLE {} SET {} = {}").format(
+                    name, sql.Identifier(setting), sql.Literal(value)
+                )
+        if connections < 0:
+            yield sql.SQL("ALTER ROLE {} CONNECTION LIMIT {}").format(
+                name, sql.Literal(wanted.connections)
+            )
+
+
+def connections() -> int:
+    """How many connections the logins may have together. A login without a limit counts with that
+    which `limits` would give it. 0 before the first migration."""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT to_regclass('auth_user') IS NOT NULL")
+        if not (cursor.fetchone() or (False,))[0]:
+            return 0
+    most: dict[str, int] = {}
+    for login, role, limit, _ in _login_rules():
+        allowed = limit if limit >= 0 else LIMITS[role].connections
+        most[login] = max(most.get(login, 0), allowed)
+    return sum(most.values())
+
+
+def roles() -> set[str]:
+    """Those of WEB, CONSUMER and OWNER that a login has the rights of. The owner of the tables
+    counts as OWNER only, and no superuser counts."""
+    return {role for _, role, _, _ in _login_rules()}
+
+
+def other_roles(role: str, login: str) -> list[str]:
+    """Whose rights a login has already, apart from those of this role: WEB, CONSUMER, OWNER."""
+    with connection.cursor() as cursor:
+        cursor.execute(_RIGHTS, [OWNER, [WEB, CONSUMER], login])
+        return [name for (name,) in cursor.fetchall() if name != role]
+
+
+def make(role: str, login: str, password: str) -> Iterator[sql.Composed]:
+    """SQL that creates a login of a role, or gives it this password. Needs CREATEROLE."""
+    connection.ensure_connection()
+    stored = connection.connection.pgconn.encrypt_password(
+        password.encode(), login.encode(), b"scram-sha-256"
+    )
+    name = sql.Identifier(login)
+    yield sql.SQL(
+        "DO $$ BEGIN IF NOT EXISTS (SELECT FROM pg_roles WHERE rolname = {text}) THEN"
+        " CREATE ROLE {login}; END IF; END $$"
+    ).format(text=sql.Literal(login), login=name)
+    yield sql.SQL("ALTER ROLE {} LOGIN PASSWORD {}").format(name, sql.Literal(stored.decode()))
+    yield sql.SQL("GRANT {} TO {}").format(sql.Identifier(role), name)
+
+
+def _login_rules() -> list[tuple[str, str, int, list[str]]]:
+    with connection.cursor() as cursor:
+        cursor.execute(_LOGINS, [OWNER, [WEB, CONSUMER]])
+        found: list[tuple[str, str, int, list[str]]] = cursor.fetchall()
+    return found

@@ -1,7 +1,4 @@
-"""Logins without an identity provider: passwords in the demo, and the break-glass superuser, who
-logs in with a link that works once, for ten minutes."""
-
-from __future__ import annotations
+"""Logins without an identity provider."""
 
 import logging
 from datetime import datetime
@@ -25,7 +22,7 @@ from annals import metrics
 from annals.access.address import address_of
 from annals.access.journal.words import BREAK_GLASS
 from annals.access.models import BreakGlass
-from history.logins import login
+from history.masking.logins import login
 
 log = logging.getLogger(__name__)
 
@@ -33,8 +30,7 @@ BACKEND: Final = "annals.access.local_logins.BreakGlassLogins"
 
 
 class DemoPasswords(ModelBackend):
-    """Passwords. Only a demo has this backend, so a session that began with a password is worth
-    nothing elsewhere."""
+    """Passwords. Only a demo has this backend."""
 
     def authenticate(
         self,
@@ -43,8 +39,7 @@ class DemoPasswords(ModelBackend):
         password: str | None = None,
         **_: Any,
     ) -> User | None:
-        """As Django's, but it stores no new hash of an old one: the web's database login may change
-        no password."""
+        """As Django's, but it stores no new hash: the web's login may change no password."""
         user = User.objects.filter(username=username).first()
         if user is None or not self.user_can_authenticate(user):
             return None
@@ -66,8 +61,7 @@ class BreakGlassLogins(BaseBackend):
 
 
 class _Links(PasswordResetTokenGenerator):
-    """Tokens that PASSWORD_RESET_TIMEOUT ends; the time of the last login is part of them, so a
-    login ends them too."""
+    """Tokens that PASSWORD_RESET_TIMEOUT ends, or the next login."""
 
     key_salt = "annals.access.local_logins"
 

@@ -76,11 +76,10 @@ class JournalEntry(PostgresPartitionedModel):
 
     at: the database's clock. actor, action, outcome: see annals.access.journal.words. login: of a
     person, or a client id; empty where nobody was logged in. identity: who that is, whatever the
-    login is called later: the user's key, issuer and client id, or the operating system's user.
-    entity, entity_id: what was asked for, as asked. application: the one that it belongs to, empty
-    where that is not known. query: the address with the names of its parameters, and the values
-    that can be no data of a client. path, moment: which field of which version was unmasked; an RFC
-    6901 pointer, and ISO 8601. Text is on one line, and cut to the length of its column.
+    login is called later. entity, entity_id: as asked. application: the one that it belongs to,
+    empty where not known. query: the address with its parameters, without values that can be data
+    of a client. path, moment: which field of which version was unmasked. Text is on one line, and
+    cut to the length of its column.
     """
 
     pk = models.CompositePrimaryKey("at", "id")
@@ -118,10 +117,7 @@ class JournalEntry(PostgresPartitionedModel):
         indexes = [
             models.Index("login", "at", name="access_journal_login"),
             models.Index(
-                "entity_id",
-                "at",
-                name="access_journal_entity",
-                condition=~models.Q(entity_id=""),
+                "entity_id", "at", name="access_journal_entity", condition=~models.Q(entity_id="")
             ),
             models.Index(
                 "application",

@@ -1,11 +1,5 @@
-"""The roles and their permissions; in demo mode, a login for each role. A program has what its
-scopes give.
-
-`annals migrate` sets the permissions of the groups to those of this module. Permissions that
-somebody added to a group manually are removed, so that this module is always right.
-"""
-
-from __future__ import annotations
+"""The roles and their permissions; in demo mode, a login for each. `annals migrate` sets the groups
+to this module's permissions: those that somebody added manually are removed."""
 
 import logging
 from collections.abc import Mapping
@@ -27,8 +21,7 @@ OPERATE = (
     "history.view_share",
 )
 JOURNAL = "access.view_journal"
-# The people and labels of the screens; who may log in, and who gets a permission for itself. The
-# roles are this module's: nobody changes them on a screen.
+# The people and labels of the screens; who may log in, and who gets a permission for itself.
 ADMINISTER = (
     *(
         f"history.{action}_{model}"
@@ -43,8 +36,7 @@ ADMINISTER = (
 SENSITIVE = "history.view_sensitive"
 UNMASK = "history.unmask"
 
-# Each role is a Django group of the same name. None of them is a superuser: only the break-glass
-# login is, and only the owner of the tables can make one.
+# Each role is a Django group of the same name. None is a superuser: only the break-glass login is.
 ROLES: Mapping[str, tuple[str, ...]] = {
     "support": READ,
     "auditor": READ,
@@ -77,8 +69,7 @@ def create_groups() -> None:
     }
     for name, wanted in ROLES.items():
         group, _ = Group.objects.get_or_create(name=name)
-        # After `migrate history` alone, the permissions of ingest do not exist yet. They are
-        # added by the next migrate.
+        # After `migrate history` alone, the permissions of ingest come with the next migrate.
         group.permissions.set(known[permission] for permission in wanted if permission in known)
 
 
@@ -108,10 +99,11 @@ def create_demo_logins() -> None:
 @dataclass(frozen=True, slots=True)
 class Service:
     """A program that calls with a Bearer token, as the rest of Annals sees a user. It may read,
-    and nothing else. sensitive: sensitive fields too."""
+    and nothing else. subject: `sub` of its token. sensitive: sensitive fields too."""
 
     issuer: str
     client: str
+    subject: str
     sensitive: bool = False
     is_authenticated: bool = True
     is_active: bool = True

@@ -1,8 +1,4 @@
-"""How long a login lasts: it ends when it is idle too long, and in any case after some hours. In
-between, the provider is asked again about its people. And where sessions are, and what removes
-those that have ended."""
-
-from __future__ import annotations
+"""How long a login lasts: it ends when it is idle too long, and in any case after some hours."""
 
 import logging
 import re
@@ -45,12 +41,10 @@ KEY: Final = re.compile("[a-z0-9]{32}")
 
 
 class SessionStore(DatabaseStore):
-    """Django's, which looks for no other keys than it makes: a cookie with anything else costs no
-    query, and one with a NUL character, which the database refuses, is no fault."""
+    """Django's, which looks for no other keys than it makes."""
 
     def save(self, must_create: bool = False) -> None:
-        """As Django's; but a session that has ended during the request, by a logout in another
-        window or at the provider, stays ended, and its last answer is no error."""
+        """As Django's, but a session that has ended during the request stays ended."""
         try:
             super().save(must_create)
         except UpdateError:
@@ -70,8 +64,7 @@ class SessionStore(DatabaseStore):
 
 
 class SessionLimits:
-    """Middleware, after authentication. A session that is over is logged out: the page then asks
-    for a login, and says why."""
+    """Middleware, after authentication. Logs a session out that is over; the page says why."""
 
     def __init__(self, get_response: Callable[[HttpRequest], HttpResponse]) -> None:
         self.get_response = get_response
@@ -94,11 +87,8 @@ class SessionLimits:
 
     @staticmethod
     def _renewal(request: HttpRequest, now: float) -> HttpResponse | None:
-        """A redirect to the provider, if it is time to ask it again and a person opens a page.
-
-        Only a page can be redirected. Other requests go on for as long again, for a form that is
-        being filled in; after that they count as anonymous until the provider was asked.
-        """
+        """A redirect to the provider, if it is time and a person opens a page. Other requests go on
+        for as long again; after that they are anonymous until the provider was asked."""
         session = request.session
         provider = session.get(PROVIDER)
         if provider is None:
@@ -126,14 +116,12 @@ def on_login(request: HttpRequest, user: Any, **_: Any) -> None:
 
 
 def on_logout(request: HttpRequest, **_: Any) -> None:
-    """A receiver of user_logged_out: remembers for the page after the logout which provider the
-    login was of."""
+    """A receiver of user_logged_out: remembers the provider for the page after the logout."""
     setattr(request, LEFT_BEHIND, request.session.get(PROVIDER))
 
 
 def ask_again(session_key: str) -> None:
-    """This session counts as anonymous until its provider confirmed it. An open page notices
-    nothing if the provider does so."""
+    """This session counts as anonymous until its provider confirmed it."""
     session = SessionStore(session_key)
     if PROVIDER in session:
         session[CONFIRMED] = 0.0

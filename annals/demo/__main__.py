@@ -11,13 +11,11 @@ from annals.demo.client import LOGINS, Client, ClientError
 from annals.demo.supervisor import (
     MANAGE,
     DemoError,
-    Port,
     StopAskedError,
     Supervisor,
-    hold,
     print_step,
 )
-from annals.embedded import logins
+from annals.embedded import logins, process
 from annals.embedded.process import EmbeddedError
 
 FIRST_PORT, PORTS = 8000, 100
@@ -50,8 +48,7 @@ def arguments(given: list[str]) -> argparse.Namespace:
 
 
 def environment(with_shop: bool) -> None:
-    """Set the demo mode, and declare the documents of the shop. DATABASE_URL and
-    KAFKA_BOOTSTRAP_SERVERS are ignored: simulated applications must not reach a real server."""
+    """Set the demo mode, and declare the documents of the shop."""
     for name in sorted(env.EXACT & set(os.environ)):
         print(f"{name} is set but ignored: the demo starts its own servers.")
         del os.environ[name]
@@ -64,27 +61,23 @@ def environment(with_shop: bool) -> None:
         os.environ["ANNALS_ENTITIES_FILE"] = str(shop.KINDS)
 
 
-def hold_port(asked: int | None) -> Port:
+def free_port(asked: int | None) -> int:
     """The asked port, or the first free one. Raises DemoError if there is none."""
-    if asked is not None:
-        port = hold(asked)
-        if port is None:
-            raise DemoError(f"Port {asked} is in use. Without --port the demo finds a free port.")
-        return port
-    for number in range(FIRST_PORT, FIRST_PORT + PORTS):
-        port = hold(number)
-        if port is not None:
-            return port
-    raise DemoError(f"No port from {FIRST_PORT} to {FIRST_PORT + PORTS - 1} is free: use --port.")
+    last = FIRST_PORT + PORTS - 1
+    for number in range(FIRST_PORT, last + 1) if asked is None else [asked]:
+        if process.free_ports([number]) == [number]:
+            return number
+    if asked is None:
+        raise DemoError(f"No port from {FIRST_PORT} to {last} is free: use --port.")
+    raise DemoError(f"Port {asked} is in use. Without --port the demo finds a free port.")
 
 
-def serve(demo: Supervisor, port: Port, options: argparse.Namespace) -> None:
-    """Start the consumer, the web, the shop and the simulator, and print the addresses. Returns
-    only by an exception."""
+def serve(demo: Supervisor, port: int, options: argparse.Namespace) -> None:
+    """Start everything else and print the addresses. Returns only by an exception."""
     shop_environment = shop.prepare(demo) if options.with_shop else None
     demo.start("consume", MANAGE, "consume", login=logins.CONSUMER)
     demo.web(port)
-    address = f"http://localhost:{port.number}"
+    address = f"http://localhost:{port}"
     print_step("Logs", str(demo.logs))
     print_step("Screens", f"{address}/admin/")
     print_step("API", f"{address}/api/docs/")
@@ -106,9 +99,9 @@ def serve(demo: Supervisor, port: Port, options: argparse.Namespace) -> None:
 
 def serve_shop(demo: Supervisor, environment: dict[str, str], address: str) -> None:
     """Start the web of the shop and print its address. address: of Annals."""
-    port = hold_port(None)
+    port = free_port(None)
     shop.serve(demo, port, environment)
-    print_step("Shop", f"http://localhost:{port.number}/admin/")
+    print_step("Shop", f"http://localhost:{port}/admin/")
     print_step(
         "", f"{' and '.join(shop.LOGINS)} change prices and orders; the password is the name"
     )
@@ -116,12 +109,8 @@ def serve_shop(demo: Supervisor, environment: dict[str, str], address: str) -> N
 
 
 def showcase(demo: Supervisor, address: str) -> str | None:
-    """The id of an application with many versions and children that is stored; None if it is not
-    stored within SHOWCASE_TIMEOUT_S.
-
-    A file keeps the id for the next start. It may be wrong by then: the broker loses what was not
-    stored when the demo stopped, and retention removes old applications.
-    """
+    """The id of a stored application with many versions and children; None if there is none within
+    SHOWCASE_TIMEOUT_S. A file keeps it for the next start; it may be wrong by then."""
     client = Client(address, "support", "support")
     file = demo.home / "showcase"
     if file.exists() and stored(client, file.read_text()):
@@ -151,7 +140,7 @@ def main(given: list[str]) -> int:
         if options.check:
             return check.run(began, options.with_shop)
         with Supervisor(home) as demo:
-            port = hold_port(options.port)
+            port = free_port(options.port)
             demo.servers()
             demo.finish(demo.make_tables())
             print_step(

@@ -1,5 +1,4 @@
-"""A client of Annals with the logins of the demo: the API with HTTP Basic, the screens after a
-log-in with the form."""
+"""A client with the logins of the demo: the API by HTTP Basic, the screens by the form."""
 
 import base64
 import html

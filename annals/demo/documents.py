@@ -1,7 +1,5 @@
 """What the simulated applications and their children contain, and how a version changes them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import date, timedelta
@@ -97,7 +95,7 @@ def create_product(document: Document, turn: Turn) -> None:
         "amount": f"{amount}.0",
         "approvedAmount": None,
         "term": term,
-        "monthlyPayment": _annuity(amount, rate, term),
+        "monthlyPayment": _first_payment(amount, rate, term),
         "currency": "RUB",
         "realtyCrmId": None,
         "manager": turn.author,
@@ -107,14 +105,7 @@ def create_product(document: Document, turn: Turn) -> None:
     if document.role != "consumer":
         snapshot["encumbrance"] = {"submissionId": None, "status": "NONE", "registeredAt": None}
         snapshot["downPayment"] = f"{rng.randint(20, 400)}0000.0"
-    if document.room() > 140:
-        snapshot["insurance"] = {
-            "company": rng.choice(("СК «Надежда»", "АО «Гарант-Полис»", "СПАО «Волга»")),
-            "life": rng.random() < 0.6,
-            "premium": (amount * rng.randint(3, 12) / 1000).quantize(_KOPECK),
-            "paidAt": None,
-        }
-    snapshot |= {"conditions": [], "comments": []}
+    snapshot["comments"] = []
     if (room := document.room()) > 2_600:
         payments = int(room * rng.uniform(0.5, 0.8)) // 122  # bytes of a payment
         first = date.fromisoformat(turn.at[:10])
@@ -122,7 +113,7 @@ def create_product(document: Document, turn: Turn) -> None:
         snapshot["schedule"] = [{"pid": new_id(rng), "date": day.isoformat()} for day in dates]
         _count_payments(snapshot["schedule"], amount, rate)
     while document.room() > 330:
-        name, make = rng.choices(_LISTS, (4, 3, 3))[0]
+        name, make = rng.choice(_LISTS)
         snapshot[name].append(make(turn))
     document.fill_with_remark(rng)
 
@@ -140,31 +131,28 @@ def _paper(turn: Turn) -> Item:
     }
 
 
-def _condition(turn: Turn) -> Item:
-    code, name = turn.rng.choice(words.CONDITIONS)
-    return {"pid": new_id(turn.rng), "code": code, "name": name, "done": False, "doneAt": None}
-
-
 def _comment(turn: Turn) -> Item:
     text = turn.rng.choice(words.SENTENCES)
     return {"pid": new_id(turn.rng), "at": turn.at, "by": turn.author, "text": text}
 
 
-_LISTS: Final = (("documents", _paper), ("conditions", _condition), ("comments", _comment))
+_LISTS: Final = (("documents", _paper), ("comments", _comment))
 
 
-def _annuity(debt: Decimal, rate: Decimal, months: int) -> Decimal:
-    """The monthly payment, exact to the kopeck; rate: percent per year, above 0."""
-    monthly = float(rate) / 1200
-    return Decimal(float(debt) * monthly / (1 - (1 + monthly) ** -months)).quantize(_KOPECK)
+def _interest(debt: Decimal, rate: Decimal) -> Decimal:
+    """Of a month. rate: percent per year."""
+    return (debt * rate / 1200).quantize(_KOPECK)
+
+
+def _first_payment(debt: Decimal, rate: Decimal, months: int) -> Decimal:
+    return (debt / months).quantize(_KOPECK) + _interest(debt, rate)
 
 
 def _count_payments(payments: list[Item], debt: Decimal, rate: Decimal) -> None:
-    """Fill in what each payment repays; all of them repay the debt."""
-    whole = _annuity(debt, rate, len(payments))
+    """Fill in what each payment repays: equal parts of the debt, and the interest on the rest."""
+    principal = (debt / len(payments)).quantize(_KOPECK)
     for payment in payments:
-        interest = (debt * rate / 1200).quantize(_KOPECK)
-        principal = min(whole - interest, debt)
+        interest = _interest(debt, rate)
         debt -= principal
         payment.update(principal=principal, interest=interest, rest=str(debt))
 
@@ -212,7 +200,7 @@ def _terms(document: Document, turn: Turn) -> str | None:
     else:
         snapshot["term"] = min(max(snapshot["term"] + rng.choice((-12, 12, 24)), 12), 360)
     amount, rate = Decimal(snapshot["amount"]), Decimal(snapshot["rate"])
-    snapshot["monthlyPayment"] = _annuity(amount, rate, snapshot["term"])
+    snapshot["monthlyPayment"] = _first_payment(amount, rate, snapshot["term"])
     if "schedule" in snapshot:
         _count_payments(snapshot["schedule"], amount, rate)
     return service
@@ -221,7 +209,7 @@ def _terms(document: Document, turn: Turn) -> str | None:
 def _lists(document: Document, turn: Turn) -> str | None:
     """An item of a list comes or, where the document is large enough, goes; or papers are moved."""
     rng = turn.rng
-    name, make = rng.choices(_LISTS, (5, 2, 4))[0]
+    name, make = rng.choice(_LISTS)
     items = document.snapshot[name]
     if name == "documents" and len(items) > 2 and rng.random() < 0.15:
         items.insert(0, items.pop(rng.randrange(1, len(items))))
@@ -232,13 +220,9 @@ def _lists(document: Document, turn: Turn) -> str | None:
     return None
 
 
-def _work_on_items(document: Document, turn: Turn) -> str | None:
-    """A condition is met; or a paper is read by the recognizer, then judged by a person."""
+def _work_on_papers(document: Document, turn: Turn) -> str | None:
+    """A paper is read by the recognizer, then judged by a person."""
     rng, snapshot = turn.rng, document.snapshot
-    unmet = [each for each in snapshot["conditions"] if not each["done"]]
-    if unmet and rng.random() < 0.4:
-        rng.choice(unmet).update(done=True, doneAt=turn.at)
-        return None
     paper = rng.choice(snapshot["documents"])
     if paper["status"] == "NEW":
         paper["status"] = "RECOGNIZED"
@@ -247,18 +231,6 @@ def _work_on_items(document: Document, turn: Turn) -> str | None:
     reason = None if accepted else "Нечитаемая копия"
     paper.update(status="ACCEPTED" if accepted else "REJECTED", rejectReason=reason)
     paper["pages"] += 1
-    return None
-
-
-def _insurance(document: Document, turn: Turn) -> str | None:
-    if (insurance := document.snapshot.get("insurance")) is None:
-        return _terms(document, turn)
-    if insurance["paidAt"] is None and turn.progress > 0.5:
-        insurance["paidAt"] = turn.at[:10]
-    else:
-        insurance["life"] = not insurance["life"]
-        step = Decimal(turn.rng.randrange(-90_000, 90_000)).scaleb(-2)
-        insurance["premium"] = max(insurance["premium"] + step, Decimal("500.00"))
     return None
 
 
@@ -286,8 +258,8 @@ def _manager(document: Document, turn: Turn) -> str | None:
 
 # The changes of an application, and how often each happens.
 _CHANGES: Final[tuple[tuple[Change, ...], tuple[int, ...]]] = (
-    (_terms, _lists, _work_on_items, _insurance, _encumbrance, _manager),
-    (7, 10, 6, 2, 3, 2),
+    (_terms, _lists, _work_on_papers, _encumbrance, _manager),
+    (8, 10, 7, 3, 2),
 )
 
 

@@ -1,8 +1,5 @@
-"""`python -m annals.demo.end_with_parent PARENT COMMAND...`: COMMAND ends when PARENT ends.
-
-This holds even if PARENT is killed with SIGKILL (on Linux; elsewhere COMMAND just runs). The
-kernel keeps the setting over exec, so this program leaves nothing in memory.
-"""
+"""`python -m annals.demo.end_with_parent PARENT COMMAND...`: COMMAND ends when PARENT ends, even by
+SIGKILL (on Linux; elsewhere COMMAND just runs)."""
 
 import contextlib
 import ctypes

@@ -1,12 +1,9 @@
 """The example shop next to Annals: its own database, its relay, and its web."""
 
-from __future__ import annotations
-
 import os
 import re
 import secrets
 import time
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -14,7 +11,7 @@ import psycopg
 from psycopg import sql
 
 from annals.demo.client import Client, ClientError
-from annals.demo.supervisor import MANAGE, Port, Supervisor
+from annals.demo.supervisor import MANAGE, Supervisor
 from annals.embedded import logins
 from annals.embedded.postgres import Postgres
 
@@ -36,17 +33,6 @@ class ShopError(AssertionError):
     """A change in the shop is not in Annals as it should be; the text says what is wrong."""
 
 
-@dataclass(frozen=True, slots=True)
-class Seen:
-    """A change in the shop as Annals shows it. milliseconds: from sending the form to the shop
-    until the API of Annals has the version."""
-
-    author: str
-    old: str
-    new: str
-    milliseconds: float
-
-
 def prepare(demo: Supervisor) -> dict[str, str]:
     """Create its database and its demo data, import the names of its people into Annals, and start
     its relay. Returns the environment of its processes."""
@@ -65,15 +51,15 @@ def prepare(demo: Supervisor) -> dict[str, str]:
     return environment
 
 
-def serve(demo: Supervisor, port: Port, environment: dict[str, str]) -> None:
+def serve(demo: Supervisor, port: int, environment: dict[str, str]) -> None:
     """Start its web server; returns when it answers."""
     options = ("--threads=8", "--no-control-socket", "shop.wsgi")
     demo.gunicorn("shop", port, "/admin/login/", *options, environment=environment)
 
 
-def change(demo: Supervisor, shop: str, reader: Client) -> Seen:
+def change(demo: Supervisor, shop: str, reader: Client) -> str:
     """Change the price of a product in the admin of the shop as a person, and wait until Annals has
-    it. shop: its address. Raises ShopError."""
+    it. shop: its address. Returns what Annals shows. Raises ShopError."""
     login = next(iter(LOGINS))
     person = Client(shop, login, login, csrf_cookie="shop_csrf")
     page = _page_of(person)
@@ -90,7 +76,10 @@ def change(demo: Supervisor, shop: str, reader: Client) -> Seen:
     found = (newest["author"], newest["authorName"], [each["new"] for each in shown])
     if found != expected:
         raise ShopError(f"Annals shows {found}, not {expected}")
-    return Seen(newest["authorName"], shown[0]["old"], shown[0]["new"], took)
+    return (
+        f"{newest['authorName']} changed the price of {SKU} from {shown[0]['old']} to {PRICE}: in "
+        f"the API of Annals {took:.0f} ms after the form was sent to the shop"
+    )
 
 
 def _page_of(person: Client) -> str:

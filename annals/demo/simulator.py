@@ -1,7 +1,5 @@
 """Realistic load: loan applications of a bank, living through their versions. Pure: no I/O."""
 
-from __future__ import annotations
-
 from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
@@ -32,8 +30,7 @@ APPLICATION: Final = "product-instance"
 MEAN_MESSAGES: Final = 11.6  # of an application with its children; a test holds it
 LIVE_RPS: Final = 200.0
 
-# Bytes of a message value at a quantile. Children are the small documents: they share the lowest
-# fifth of the sizes, as they share a fifth of the messages.
+# Bytes of a message value at a quantile. Children share the lowest fifth of the sizes.
 _SIZES: Final[Sequence[tuple[float, int]]] = (
     *((0.0, 300), (0.01, 340), (0.04, 540), (0.1, 850), (0.17, 1_130), (0.25, 1_372)),
     *((0.375, 1_520), (0.5, 1_665), (0.625, 1_795), (0.75, 1_950), (0.83, 2_160), (0.9, 2_690)),
@@ -67,10 +64,6 @@ _ROLES: Final[Mapping[str, Sequence[tuple[str, float, str]]]] = {
     ),
     "consumer": (("BORROWER", 0.76, "participant-role"), ("TASK", 0.04, "product-task")),
 }
-KINDS: Final = (
-    APPLICATION,
-    *dict.fromkeys(kind for roles in _ROLES.values() for _, _, kind in roles),
-)
 _TWINS: Final = 0.015  # the chance that a version has the moment of the version before it
 _SECOND: Final = 1_000_000_000
 # Most clocks upstream give nanoseconds, some microseconds, a few milliseconds.
@@ -78,12 +71,8 @@ _CLOCKS: Final = (*(1,) * 8, 1_000, 1_000, 1_000_000)
 
 
 class Message(msgspec.Struct, frozen=True, gc=False):
-    """What goes to Kafka, and what it says, so that a test does not have to parse it.
-
-    updated_at: microseconds since 1970-01-01 UTC, truncated as the store does it.
-    product_instance_id: the application; for the application itself, its own id.
-    complete: the last version that this document has.
-    """
+    """A message for Kafka. updated_at: microseconds since 1970 UTC. product_instance_id: the
+    application; for itself, its own id. complete: the document's last version."""
 
     entity: str
     topic: str
@@ -165,13 +154,11 @@ def stream(
     step: timedelta = timedelta(milliseconds=5),
     side_by_side: int = 256,
 ) -> Iterator[Message]:
-    """Messages of `applications` applications (None: without end), in the order they happen.
+    """Messages of `applications` applications (None: without end), in the order they happen. The
+    same seed and start give the same bytes. A naive start is an error.
 
-    The same seed and start give the same bytes. Message k happens at start + k * step, to the
-    resolution of its clock, except twins: two versions of one document that share their moment.
-    side_by_side: how many applications live at a time; an application with m messages lasts
-    about m * side_by_side steps. The versions of a document come in order, from 0 by one.
-    A naive start is an error.
+    Message k happens at start + k * step, except twins: two versions of one document at one moment.
+    side_by_side: how many applications live at a time. Versions come in order, from 0 by one.
     """
     if start.tzinfo is None:
         raise ValueError("start needs a time zone")

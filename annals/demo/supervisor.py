@@ -1,13 +1,10 @@
 """Starts the servers and processes of the demo, watches them, and always stops them."""
 
 import contextlib
-import errno
 import fcntl
 import json
 import os
-import shutil
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -16,7 +13,6 @@ import urllib.request
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
 from pathlib import Path
 from threading import Thread
 from types import MappingProxyType, TracebackType
@@ -30,14 +26,9 @@ MANAGE = str(Path(__file__).resolve().parents[1] / "__main__.py")
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 POLL_S = 0.1
 CHECK_S = 1.0
-# Two files of PostgreSQL's write-ahead log.
-MIN_FREE_BYTES = 32 << 20
 LINES = 25
 # How long to wait for the output of a process that has ended.
 OUTPUT_S = 1
-# `localhost` means either of them.
-LOOPBACK = ((socket.AF_INET, "127.0.0.1"), (socket.AF_INET6, "::1"))
-NO_SUCH_ADDRESS = (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT)
 
 
 class StopAskedError(Exception):
@@ -45,70 +36,22 @@ class StopAskedError(Exception):
 
 
 class DemoError(RuntimeError):
-    """The demo cannot continue. The text says why, with the end of the log of the process that
-    failed."""
-
-
-@dataclass(frozen=True, slots=True)
-class Port:
-    """A port number, and the sockets that listen on it on all loopback addresses."""
-
-    number: int
-    sockets: tuple[socket.socket, ...]
-
-    def close(self) -> None:
-        """Close the sockets of this process; those that a child inherited stay open."""
-        for each in self.sockets:
-            each.close()
-
-
-def hold(number: int) -> Port | None:
-    """Listen on this port, or on any free port for 0. None if another program uses it."""
-    sockets: list[socket.socket] = []
-    for family, host in LOOPBACK:
-        try:
-            sockets.append(_listen(family, host, number))
-        except OSError as error:
-            if sockets and error.errno in NO_SUCH_ADDRESS:  # a machine without IPv6
-                continue
-            Port(number, tuple(sockets)).close()
-            return None
-        number = sockets[0].getsockname()[1]
-    return Port(number, tuple(sockets))
-
-
-def _listen(family: int, host: str, number: int) -> socket.socket:
-    """A listening socket: one that is only bound does not keep others from listening."""
-    made = socket.socket(family, socket.SOCK_STREAM)
-    try:
-        made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        made.bind((host, number))
-        made.listen()
-    except OSError:
-        made.close()
-        raise
-    return made
+    """The demo cannot continue. The text says why, with the end of a log."""
 
 
 class ChildProcess:
-    """One process in a session of its own. Ctrl-C therefore reaches only the supervisor, which
-    stops the processes in an order that loses nothing.
-
-    Its output comes through a pipe: a full disk neither ends it nor hides its last lines.
-    """
+    """One process in a session of its own: Ctrl-C reaches only the supervisor."""
 
     def __init__(
         self,
         name: str,
         arguments: Sequence[str],
         log: Path,
-        pass_fds: Sequence[int] = (),
-        environment: Mapping[str, str] | None = None,
-        ends: bool = False,
+        environment: Mapping[str, str],
+        ends: bool,
     ) -> None:
-        """arguments: those of the Python interpreter. log: overwritten at the start. pass_fds: the
-        open files that it inherits. environment: None means this process's own. ends: whether it
-        does not run until it is stopped."""
+        """arguments: those of the Python interpreter. log: overwritten at the start. ends: whether
+        it does not run until it is stopped."""
         self.name = name
         self.ends = ends
         self.log = log
@@ -119,7 +62,6 @@ class ChildProcess:
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             start_new_session=True,
-            pass_fds=pass_fds,
             env=environment,
         )
         self._last: deque[bytes] = deque(maxlen=LINES)
@@ -160,11 +102,8 @@ class ChildProcess:
 
 
 class Supervisor:
-    """A context manager: everything that is started inside it is stopped at its end, newest first.
-
-    A signal takes effect at the next `checkpoint`, so never between the start of a process and its
-    registration. Servers of this ANNALS_HOME that ran before are used, and stopped with the rest.
-    """
+    """A context manager: what is started inside it is stopped at its end, newest first. A signal
+    takes effect at the next `checkpoint`. Servers that ran before are used, and stopped too."""
 
     def __init__(self, home: Path) -> None:
         self.home = home
@@ -230,15 +169,13 @@ class Supervisor:
         name: str,
         *arguments: str,
         login: str = logins.OWNER,
-        pass_fds: Sequence[int] = (),
         environment: Mapping[str, str] = MappingProxyType({}),
         ends: bool = False,
     ) -> ChildProcess:
-        """Start a Python process that works as this login in PostgreSQL. environment: variables
-        that it has next to those of this process. If it ends, the demo ends too; ends: it has to
-        end with 0, see `finish`."""
+        """Start a Python process that works as this login in PostgreSQL. environment: additional
+        variables. If it ends, the demo ends too; ends: it has to end with 0, see `finish`."""
         variables = {**os.environ, "DATABASE_URL": self.postgres.url(login=login), **environment}
-        child = ChildProcess(name, arguments, self.logs / f"{name}.log", pass_fds, variables, ends)
+        child = ChildProcess(name, arguments, self.logs / f"{name}.log", variables, ends)
         self.children.append(child)
         self._undo.callback(child.stop)
         return child
@@ -264,8 +201,7 @@ class Supervisor:
         return child
 
     def checkpoint(self) -> None:
-        """Raises StopAskedError after a signal, DemoError if a process or a server has ended, or if
-        the disk is full."""
+        """Raises StopAskedError after a signal, DemoError after an end."""
         if self.asked is not None:
             raise StopAskedError
         for child in self.children:
@@ -274,22 +210,11 @@ class Supervisor:
                 raise DemoError(_ended(child))
         if time.monotonic() >= self._check_due:
             self._check_due = time.monotonic() + CHECK_S
-            self._check_disk()
             for name, server in self._servers.items():
                 if server.pid() is None:
                     raise DemoError(
                         f"{name} ended:\n{process.tail(server.log)}\n(all of it: {server.log})"
                     )
-
-    def _check_disk(self) -> None:
-        """End before the servers fail: what PostgreSQL still has to write fits."""
-        free = shutil.disk_usage(self.home).free
-        if free < MIN_FREE_BYTES:
-            raise DemoError(
-                f"The disk with {self.home} is full: {free >> 20} MB are free, and the demo needs "
-                f"{MIN_FREE_BYTES >> 20} MB. Free some space and start it again; stored data is "
-                "kept."
-            )
 
     def wait(self, condition: Callable[[], bool]) -> None:
         """Return once the condition holds; raises what `checkpoint` raises."""
@@ -299,26 +224,24 @@ class Supervisor:
                 return
             time.sleep(POLL_S)
 
-    def web(self, port: Port) -> ChildProcess:
-        """Start the web server on a port that is held; returns when it is ready."""
+    def web(self, port: int) -> ChildProcess:
+        """Start the web server; returns when it is ready."""
         command = ("--config", "python:annals.server", "annals.wsgi")
         return self.gunicorn("web", port, "/readyz", *command, login=logins.WEB)
 
     def gunicorn(
         self,
         name: str,
-        port: Port,
+        port: int,
         ready: str,
         *arguments: str,
         login: str = logins.OWNER,
         environment: Mapping[str, str] = MappingProxyType({}),
     ) -> ChildProcess:
-        """Start gunicorn on a port that is held; returns when it answers at the path `ready`."""
-        files = [each.fileno() for each in port.sockets]
-        command = ("-m", "gunicorn", *(f"--bind=fd://{file}" for file in files), *arguments)
-        child = self.start(name, *command, login=login, pass_fds=files, environment=environment)
-        port.close()
-        self.wait(lambda: answers(f"http://{process.HOST}:{port.number}{ready}"))
+        """Start gunicorn; returns when it answers at the path `ready`."""
+        command = ("-m", "gunicorn", f"--bind={process.HOST}:{port}", *arguments)
+        child = self.start(name, *command, login=login, environment=environment)
+        self.wait(lambda: answers(f"http://{process.HOST}:{port}{ready}"))
         return child
 
 

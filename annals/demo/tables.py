@@ -1,6 +1,5 @@
 """`python -m annals.demo.tables FOLDER`: the tables, the logins of the processes, the partitions,
-the simulated people and the marks of sensitive fields. One process: most of what each command
-takes is its start."""
+the simulated people and the marks of sensitive fields. In one process."""
 
 import os
 import sys

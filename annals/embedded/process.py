@@ -1,14 +1,13 @@
-"""Detached server processes: start, recognise and end them; ports and lock files.
-
-A server outlives the command that started it, so this module does not rely on being its parent.
-"""
+"""Detached server processes, which outlive the command that started them; ports and lock files."""
 
 import fcntl
 import os
 import pwd
 import random
+import secrets
 import signal
 import socket
+import stat
 import subprocess
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -21,15 +20,13 @@ from history.failure.complaints import Complaint
 
 HOST = "127.0.0.1"
 
-# Below the range of ephemeral ports. In that range a client that retries to connect to a stopped
-# server can get the server's port as its own local port and connect to itself.
+# Below the ephemeral ports: a client that retries could get its server's port for itself.
 PORTS = range(20_000, 32_000)
 
 # Parents of kernel threads, which have no command line either.
 KERNEL = (0, 2)
 
-# The only variables that a server inherits: it might read others as its settings, and its user
-# could read our passwords there.
+# The only variables that a server inherits: no settings, and no passwords of ours.
 INHERITED = ("PATH", "HOME", "TMPDIR", "LANG", "LD_LIBRARY_PATH")
 
 # Popen warns if it is garbage-collected before its process ends; our servers outlive it.
@@ -74,12 +71,7 @@ def spawn(
 
 
 def alive(pid: int, marker: str) -> bool:
-    """Whether `pid` runs and has `marker` in its command line.
-
-    The marker tells our server from another process that got the same pid later. A zombie (a dead
-    process that its parent has not collected) is not alive. A killed process is alive as long as
-    it has threads, because it holds its ports until then.
-    """
+    """Whether `pid` runs and has `marker` in its command line."""
     child = _children.get(pid)
     if child is not None and child.poll() is not None:
         del _children[pid]
@@ -112,8 +104,7 @@ def end(pid: int, marker: str, sign: signal.Signals, timeout: float) -> bool:
 
 
 def wait(condition: Callable[[], bool], timeout: float) -> bool:
-    """Check `condition` until it holds; False after `timeout` seconds. Every 10 ms at first, later
-    less often: to look costs a few ms, which a server that starts for seconds can use itself."""
+    """Check `condition` until it holds; False after `timeout` seconds."""
     began = time.monotonic()
     while not condition():
         passed = time.monotonic() - began
@@ -144,8 +135,7 @@ def _bind(held: ExitStack, wanted: int | None) -> int:
 
 
 def listens(pid: int, ports: Iterable[int]) -> bool:
-    """Whether the process listens on all of these TCP ports. A connection would not show it:
-    another program may have taken a port."""
+    """Whether the process listens on all of these TCP ports. A connection would not show it."""
     try:
         connections = psutil.Process(pid).net_connections("tcp")
     except psutil.Error:
@@ -171,3 +161,32 @@ def tail(path: Path, offset: int = 0, lines: int = 15) -> str:
         handle.seek(offset)
         text = handle.read().decode("utf-8", "replace")
     return "\n".join(text.splitlines()[-lines:])
+
+
+def new_password() -> str:
+    """A new password. Its characters need no quoting in a URI or a configuration file."""
+    return secrets.token_urlsafe(24)
+
+
+def write(path: Path, text: str, owner: os.stat_result | None = None) -> Path:
+    """Write `text` to a new file `path` that only its owner can read. Replaces an older file, and
+    never writes through a link. All of it or, where the disk is full, nothing. owner: that of the
+    file, if this process is root; None: root."""
+    draft = path.with_name(f"{path.name}.draft")
+    draft.unlink(missing_ok=True)
+    handle = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, stat.S_IRUSR | stat.S_IWUSR)
+    with os.fdopen(handle, "w") as file:
+        file.write(text)
+        if owner is not None and os.geteuid() == 0:
+            os.fchown(file.fileno(), owner.st_uid, owner.st_gid)
+    return draft.replace(path)
+
+
+def replace(path: Path, text: str) -> None:
+    """Write a file in a folder of another user, as that user's."""
+    write(path, text, path.parent.stat())
+
+
+def written(path: Path) -> bool:
+    """Whether it has something in it: earlier releases could leave an empty one."""
+    return path.exists() and path.stat().st_size > 0

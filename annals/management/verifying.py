@@ -1,13 +1,10 @@
 """`annals partitions verify`: sealed days in the tables, or the files of the archive."""
 
-from __future__ import annotations
-
 import json
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict
 from datetime import date, datetime
-from functools import partial
 from typing import Any, Protocol
 
 from django.db import Error, connection
@@ -17,10 +14,10 @@ from history.archive.scrubbing import Pace, scrub, waiting
 from history.archive.store import ArchiveError, Store
 from history.base import clock
 from history.base.error_text import describe
-from history.base.table import counted, print_sentence
-from history.day_rows import DayRows
+from history.base.table import counted
 from history.entities import Entity
-from history.management.progress import Progress
+from history.kinds.day_rows import DayRows
+from history.management.progress import progress
 from history.models import ArchivedDay, DaySeal
 from history.seals import verification
 from history.seals.seal import NotSealable
@@ -32,19 +29,18 @@ class Out(Protocol):
 
 
 def verify_tables(tables: Sequence[DayRows], options: dict[str, Any], out: Out, err: Out) -> int:
-    """Check the sealed days and the chain of each table; returns the exit code. A check of all days
-    of a table is recorded for the metrics."""
+    """Check the sealed days and the chain of each table; returns the exit code."""
     connection.ensure_connection()
     _refuse_unsealed(tables, options["day"])
     code, objects = 0, []
-    say = partial(print_sentence, err if options["json"] else out)
+    say = (err if options["json"] else out).write
     for rows in tables:
         began = clock.now()
         broken = chain_fault(rows)
         count = bad = late = 0
-        with Progress(f"verify {rows.table}, days", None, sys.stderr) as progress:
+        with progress(f"verify {rows.table}, days", None, sys.stderr) as advance:
             for found in verify(connection.connection, rows, options["day"]):
-                progress.advance()
+                advance(1)
                 objects.append({**asdict(found), "day": str(found.day)})
                 count, bad, late = count + 1, bad + bool(found.fault), late + found.late
                 if found.fault:
@@ -55,8 +51,7 @@ def verify_tables(tables: Sequence[DayRows], options: dict[str, Any], out: Out, 
         if options["day"] is None:
             _note(rows, began, count, bad + bool(broken), err)
         if not options["json"]:
-            print_sentence(
-                out,
+            out.write(
                 f"{rows.table}: {counted(count, 'day')} read, {counted(bad, 'differs', 'differ')}, "
                 f"{counted(late, 'late row')}; {_chain(broken, newest_seal(rows))}",
             )
@@ -95,8 +90,7 @@ def _note(rows: DayRows, began: datetime, days: int, faults: int, err: Out) -> N
 def verify_archive(
     store: Store, entity: Entity | None, options: dict[str, Any], out: Out, err: Out
 ) -> int:
-    """Check the files of the archive, those first that were not checked for the longest time;
-    returns the exit code."""
+    """Check the files of the archive, longest unchecked first; returns the exit code."""
     connection.ensure_connection()
     found = waiting(entity, options["day"])
     if options["day"] is not None and not found.exists():
@@ -105,11 +99,11 @@ def verify_archive(
             + (f" of {entity.table}" if entity else "")
             + ". `partitions list` and the archive say which days there are"
         )
-    say = partial(print_sentence, err if options["json"] else out)
+    say = (err if options["json"] else out).write
     total = found.aggregate(total=Sum("file_bytes"))["total"] or 0
     objects = []
-    with Progress("verify archive, bytes", 2 * total, sys.stderr) as progress:
-        pace = Pace(options["rate"], progress.advance)
+    with progress("verify archive, bytes", 2 * total, sys.stderr) as advance:
+        pace = Pace(options["rate"], advance)
         for each in scrub(store, found, pace, options["seconds"]):
             objects.append({**asdict(each), "day": str(each.day)})
             if each.fault:
@@ -118,8 +112,7 @@ def verify_archive(
     if options["json"]:
         out.write(json.dumps({"ok": not faulty, "days": objects}))
     else:
-        print_sentence(
-            out,
+        out.write(
             f"{counted(len(objects), 'archived day')} read ({counted(pace.bytes, 'byte')}). "
             f"{_state(found)}",
         )

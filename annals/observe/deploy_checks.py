@@ -1,10 +1,5 @@
-"""`annals check --deploy`: what an installation still lacks, in the order of its first hour.
-
-With `--database default` the servers are asked too; the first one that does not answer, or is not
-prepared, ends the list, because nothing after it can be known.
-"""
-
-from __future__ import annotations
+"""`annals check --deploy`: what an installation still lacks, in the order of its first hour. With
+`--database default` the servers are asked, up to the first that does not answer."""
 
 import os
 from collections.abc import Iterator, Sequence
@@ -16,27 +11,25 @@ from django.contrib.auth.models import User
 from django.core.checks import CheckMessage, Info, Warning
 from django.db import Error as DatabaseError
 from django.db import connection
-from django.db.migrations.recorder import MigrationRecorder
 
 from annals import env
-from annals.access import grants, logins
+from annals.access import address, grants
 from annals.access.grants import CONSUMER, WEB
-from annals.access.journal import days as journal
-from history import schema
+from annals.observe import health
 from history.base import clock
 from history.base.error_text import describe
 from history.base.table import counted
 from history.entities import ENTITIES
 from history.gap_models import GapRun
 from history.partitions import state
-from history.partitions.plan import Policy
-from history.partitions.state import status
 from ingest.source.client import Unreachable
-from ingest.source.kafka import bounds
+from ingest.source.retention import bounds
 
 PAGE: Final = "docs/first-hour.md"
 # Both run once an hour.
 LATE: Final = timedelta(hours=3)
+FEW_CHARACTERS: Final = 10  # different ones in a key
+THIS_MACHINE: Final = {"localhost", "127.0.0.1", "[::1]"}
 
 _ARCHIVES = """
 SELECT current_setting('archive_mode') <> 'off' OR EXISTS (SELECT FROM pg_replication_slots)
@@ -93,17 +86,22 @@ def _of_settings() -> Iterator[Warning]:
             "KAFKA_BOOTSTRAP_SERVERS is not set: the consumer reads the embedded broker.",
             "Name your brokers, as kafka-1:9092,kafka-2:9092.",
         )
-    if not given.secret_key:
+    yield from _of_web()
+
+
+def _of_web() -> Iterator[Warning]:
+    given = settings.ANNALS
+    if len(set(given.secret_key or "")) < FEW_CHARACTERS:
         yield _warning(
             103,
-            "ANNALS_SECRET_KEY is not set: each host makes its own, and no host knows the sessions "
-            "and masks of another.",
+            "ANNALS_SECRET_KEY is not set, so that no host knows the sessions and masks of "
+            "another; or it can be guessed.",
             "Give all web processes the same 50 random characters.",
         )
-    if set(given.allowed_hosts) <= {"localhost", "127.0.0.1", "[::1]"}:
+    if "*" in given.allowed_hosts or set(given.allowed_hosts) <= THIS_MACHINE:
         yield _warning(
             104,
-            "ANNALS_ALLOWED_HOSTS names this machine only: browsers of others get 400.",
+            "ANNALS_ALLOWED_HOSTS is every host, or this machine only: browsers of others get 400.",
             "Name the host of the address that people will use, as annals.bank.example.",
         )
     if not given.https:
@@ -111,6 +109,20 @@ def _of_settings() -> Iterator[Warning]:
             105,
             "ANNALS_HTTPS is not set: cookies of a log-in travel over plain HTTP.",
             "Put a proxy with TLS in front (docker/nginx/nginx.conf), and set ANNALS_HTTPS=true.",
+        )
+    if given.https and not settings.TRUSTED_PROXIES:
+        yield _warning(
+            107,
+            "ANNALS_TRUSTED_PROXIES is not set: in the journal and the logs everybody has the "
+            "address of the proxy.",
+            "Name the addresses of the proxy itself, as 10.1.2.3.",
+        )
+    if found := address.wide(settings.TRUSTED_PROXIES):
+        yield _warning(
+            108,
+            f"ANNALS_TRUSTED_PROXIES has {', '.join(found)}: whoever is in there chooses the "
+            "address that the journal and the logs have of them.",
+            "Name the addresses of the proxies only.",
         )
     if not given.metrics_token:
         yield _warning(
@@ -122,24 +134,14 @@ def _of_settings() -> Iterator[Warning]:
 
 def _of_servers() -> Iterator[Warning]:
     """Raises DatabaseError."""
-    if missing := schema.missing(_applied()):
-        yield _warning(
-            111,
-            f"{counted(len(missing), 'migration is', 'migrations are')} not applied.",
-            "annals migrate, as the owner of the tables",
-        )
-        return
-    with connection.cursor() as cursor:
-        wrong = schema.complaint_of_kinds(cursor)
-    if wrong is not None:
-        yield _warning(122, wrong, "docs/kinds.md says how a file of kinds is changed")
+    if (why := health.complaint()) is not None:
+        yield _warning(111, why, "annals migrate, as the owner of the tables")
         return
     yield from _logins()
-    if missing := sum(table.missing for table in _days()):
+    if (days := health.partitions()) != health.OK:
         yield _warning(
             114,
-            f"{counted(missing, 'daily partition is', 'daily partitions are')} missing: versions "
-            "of such a day cannot be stored.",
+            f"Days that begin now have no partition, so their versions cannot be stored: {days}.",
             "annals partitions maintain, as the owner of the tables",
         )
     yield from _topics()
@@ -155,7 +157,7 @@ def _of_servers() -> Iterator[Warning]:
 
 
 def _logins() -> Iterator[Warning]:
-    roles = logins.roles()
+    roles = grants.roles()
     for number, role, name in ((112, WEB, "web"), (113, CONSUMER, "consumer")):
         if role not in roles:
             yield _warning(
@@ -226,14 +228,6 @@ def _cron() -> Iterator[Warning]:
 
 def _when(moment: datetime | None) -> str:
     return "has never run" if moment is None else f"last ran at {moment:%Y-%m-%d %H:%M} UTC"
-
-
-def _days() -> list[Any]:
-    return status(Policy.at(clock.now(), settings.ANNALS), journal.tables())
-
-
-def _applied() -> Any:
-    return MigrationRecorder(connection).applied_migrations()
 
 
 def _one(query: str) -> Any:

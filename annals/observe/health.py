@@ -1,8 +1,4 @@
-"""The probes: /healthz (the process answers) and /readyz (it can serve requests).
-
-The middleware here also passes on /metrics. It runs before the checks of host name, HTTPS and
-session, because a probe comes to an IP address over plain HTTP.
-"""
+"""The probes: /healthz (the process answers) and /readyz (it can serve requests)."""
 
 import logging
 from collections.abc import Callable
@@ -11,21 +7,23 @@ from datetime import timedelta
 import psycopg
 from django.db import Error as DatabaseError
 from django.db import connection
-from django.db.migrations.recorder import MigrationRecorder
 from django.http import HttpRequest, HttpResponse, JsonResponse
+from django.utils import translation
+from django.utils.translation import gettext as _
 
 from annals.access import grants
 from annals.access.journal import days as journal
 from annals.observe import metrics
-from annals.observe.store_metrics import check_reachable
+from annals.observe.metrics import check_reachable
 from history import schema
+from history.api import errors
 from history.base import clock
 from history.base.error_text import describe, is_forbidden
-from history.days import partition_name
-
-OK = "ok"
+from history.base.language import language_of
+from history.daily.days import partition_name
 
 log = logging.getLogger(__name__)
+OK = "ok"
 
 
 class Probes:
@@ -50,8 +48,7 @@ def alive(_: HttpRequest) -> HttpResponse:
 
 
 def ready(_: HttpRequest) -> HttpResponse:
-    """200 if every check is `ok`, else 503 with a short text per check. Everybody can read the
-    answer, so details go to the log."""
+    """200 if every check is `ok`, else 503 with a short text per check."""
     checks = {}
     for name, check in CHECKS.items():
         try:
@@ -83,12 +80,12 @@ def _rights() -> str:
 
 
 def _migrations() -> str:
-    applied = MigrationRecorder(connection).applied_migrations()
-    if missing := schema.missing(applied):
-        return f"{len(missing)} not applied"
-    if schema.complaint(applied) is not None:
-        return "those of a newer release"
     with connection.cursor() as cursor:
+        applied = schema.applied(cursor)
+        if missing := schema.missing(applied):
+            return f"{len(missing)} not applied"
+        if schema.complaint(applied) is not None:
+            return "those of a newer release"
         why = schema.complaint_of_kinds(cursor)
     if why is None:
         return OK
@@ -96,7 +93,7 @@ def _migrations() -> str:
     return "a declared kind has no table, or another one"
 
 
-def _partitions() -> str:
+def partitions() -> str:
     """Whether every table has a partition for today and for tomorrow."""
     today = clock.now().date()
     wanted = [
@@ -116,5 +113,45 @@ CHECKS: dict[str, Callable[[], str]] = {
     "database": _database,
     "rights": _rights,
     "migrations": _migrations,
-    "partitions": _partitions,
+    "partitions": partitions,
 }
+
+
+class Migrated:
+    """Middleware: 503 until the migrations of this release are applied, then never again."""
+
+    def __init__(self, get_response: Callable[[HttpRequest], HttpResponse]) -> None:
+        self.get_response = get_response
+        self._fits = False
+
+    def __call__(self, request: HttpRequest) -> HttpResponse:
+        if not self._fits:
+            try:
+                why = complaint()
+            except (DatabaseError, psycopg.Error) as error:
+                # Who asks the database next says that it does not answer.
+                log.warning("migrations: %s", describe(error))
+                return self.get_response(request)
+            if why is not None:
+                log.error("%s", why)
+                return _unavailable(request)
+            self._fits = True
+        return self.get_response(request)
+
+
+def complaint() -> str | None:
+    """What history.schema says of the database. Raises the errors of the database."""
+    with connection.cursor() as cursor:
+        return schema.of_tables(cursor)
+
+
+def _unavailable(request: HttpRequest) -> HttpResponse:
+    with translation.override(language_of(request)):
+        error = errors.UnavailableError(
+            _("the database is not at the version of this release yet; try again in a moment")
+        )
+        if f"{request.path_info}/".startswith("/api/"):
+            return errors.answer(error, {"request": request})
+        page = HttpResponse(str(error), status=503, content_type="text/plain; charset=utf-8")
+    page.headers["Retry-After"] = str(errors.RETRY_SECONDS)
+    return page

@@ -1,7 +1,4 @@
-"""The format of log lines. They never contain the content of documents.
-
-A line is text with `key=value` pairs, or one JSON object (ANNALS_LOG_FORMAT).
-"""
+"""Log lines: text with `key=value` pairs, or JSON objects. They never contain documents."""
 
 import json
 import logging
@@ -105,17 +102,14 @@ def configuration(level: str, style: str) -> dict[str, Any]:
         "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": style}},
         "root": {"handlers": ["stderr"], "level": level},
         "loggers": {
+            "annals.access.journal.rows": {"level": "INFO"},
             "django": {"handlers": [], "level": "INFO"},
             # Only exceptions with their traceback; annals.observe.requests logs each 4xx and 5xx.
             "django.request": {"level": "ERROR"},
             # Off: its lines have the query string; those of annals.observe.requests do not.
             "django.server": {"handlers": [], "level": "ERROR", "propagate": True},
             "gunicorn.error": {"handlers": [], "level": "INFO", "propagate": True},
-            # Off: a line for each request that waits for a thread, and for each client that leaves.
-            "waitress": {"level": "WARNING"},
-            "waitress.queue": {"level": "ERROR"},
-            # Off: its lines have addresses, with ids, and what another server sent. Who calls it
-            # says what failed.
+            # Off: its lines have addresses, with ids. Who calls it says what failed.
             "urllib3": {"level": "ERROR"},
         },
     }

@@ -1,25 +1,270 @@
-"""The metrics at /metrics: requests of all web processes, and the state of the store.
-
-The state is read from the database at each scrape. So every web process gives the same answer,
-and a consumer that hangs is visible too.
-"""
+"""The metrics at /metrics: requests of all web processes, and the state of the store."""
 
 import hmac
+import logging
 import os
-from collections.abc import Iterable
+import time
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Final
 
+import psycopg
 from django.conf import settings
+from django.db import Error as DatabaseError
+from django.db import connection
+from django.db.models import Count, Min, Q
 from django.http import HttpRequest, HttpResponse
-from prometheus_client import (
-    REGISTRY,
-    CollectorRegistry,
-    generate_latest,
-)
+from prometheus_client import REGISTRY, CollectorRegistry, generate_latest
+from prometheus_client.core import Metric
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 from prometheus_client.multiprocess import MultiProcessCollector
+from prometheus_client.registry import Collector
 
 from annals import metrics
-from annals.observe.store_metrics import StoreCollector
+from annals.access.journal import days as journal
+from history.base import clock
+from history.base.error_text import describe
+from history.database.distributed import apart
+from history.gaps import read
+from history.gaps import run as gap_runs
+from history.metric import single
+from history.models import ArchivedDay, FieldLabel
+from history.partitions import state
+from history.partitions.plan import Policy
+from history.seals.verification import latest
+from ingest.completeness import figures, losses
+from ingest.metric_labels import OUTCOMES
+from ingest.models import Ledger, Quarantined
+from ingest.quarantine.messages import UNSETTLED
+
+log = logging.getLogger(__name__)
+# Fields of history.partitions.state.Status.
+TABLES = {
+    "bytes": metrics.STORE_BYTES,
+    "ahead": metrics.DAYS_AHEAD,
+    "missing": metrics.DAYS_MISSING,
+    "overdue": metrics.DAYS_OVERDUE,
+    "pending": metrics.DAYS_PENDING,
+}
+
+
+def tables() -> Iterator[Metric]:
+    """The partitions of each table. Holds are not computed."""
+    found = state.status(Policy.at(clock.now(), settings.ANNALS), journal.tables())
+    for field, make in TABLES.items():
+        family = make()
+        for table in found:
+            family.add_metric([table.table], getattr(table, field))
+        yield family
+
+
+def last_run() -> Iterator[Metric]:
+    """The latest completed run; no metrics before the first."""
+    latest_run = state.latest()
+    if latest_run is None:
+        return
+    yield single(metrics.MAINTAIN_STARTED, latest_run.started_at.timestamp())
+    yield single(metrics.MAINTAIN_EXIT_CODE, latest_run.exit_code)
+    yield single(metrics.MAINTAIN_HELD, latest_run.held)
+
+
+def verification() -> Iterator[Metric]:
+    """What `partitions verify` has found in the tables that have seals."""
+    since, faults = metrics.VERIFY_STARTED(), metrics.VERIFY_FAULTS()
+    for found in latest():
+        since.add_metric([found.table], found.since.timestamp())
+        if found.faults is not None:
+            faults.add_metric([found.table], found.faults)
+    yield from (since, faults)
+
+
+def archive() -> Iterator[Metric]:
+    """What `partitions verify --archive` has found."""
+    archived = ArchivedDay.objects.aggregate(
+        faulty=Count("id", filter=~Q(fault="")), oldest=Min("checked_at")
+    )
+    yield single(metrics.ARCHIVE_FAULTY, archived["faulty"])
+    if archived["oldest"] is not None:
+        yield single(metrics.ARCHIVE_OLDEST_CHECK, archived["oldest"].timestamp())
+
+
+def marks() -> Iterator[Metric]:
+    """How many fields are masked."""
+    yield single(metrics.MARKED_FIELDS, FieldLabel.objects.filter(sensitive=True).count())
+
+
+# A command that has never succeeded has no time of a success.
+_FAILING = """
+    SELECT last_failed_time > coalesce(last_archived_time, '-infinity')
+    FROM pg_stat_archiver WHERE current_setting('archive_mode') <> 'off'
+"""
+
+# Citus completes or rolls back what it has named (citus.recover_2pc_interval), and nothing else.
+_PREPARED_LEFT = """
+    SELECT sum(result::bigint) FILTER (WHERE success)
+    FROM run_command_on_all_nodes($$ SELECT count(*) FROM pg_prepared_xacts
+        WHERE database = current_database() AND prepared < now() - interval '5 minutes' $$)
+"""
+
+
+def wal_archive() -> Iterator[Metric]:
+    """Whether the WAL leaves the server; nothing where no archive is set."""
+    with connection.cursor() as cursor:
+        cursor.execute(_FAILING)
+        row = cursor.fetchone()
+    if row is not None:
+        yield single(metrics.WAL_ARCHIVE_FAILING, row[0] is True)
+
+
+def prepared_left() -> Iterator[Metric]:
+    """What distributed transactions left when a node ended; nothing in a plain installation."""
+    if not apart():
+        return
+    with connection.cursor() as cursor:
+        cursor.execute(_PREPARED_LEFT)
+        (count,) = cursor.fetchone() or (None,)
+    if count is not None:  # a node has answered
+        yield single(metrics.PREPARED_LEFT, int(count))
+
+
+def gaps() -> Iterator[Metric]:
+    """By kind and service: MOST_CLIENTS services have a label of their own, the others are
+    `other`. No metrics before the first run."""
+    run = gap_runs.latest()
+    if run is None:
+        return
+    versions, count = metrics.GAP_VERSIONS(), metrics.GAPS()
+    for each in read.sums():
+        place = [each.entity, each.client_id]
+        versions.add_metric(place, each.versions)
+        count.add_metric(place, each.gaps)
+    yield from (versions, count)
+    yield single(metrics.GAPS_STARTED, run.started_at.timestamp())
+
+
+CONNECT_TIMEOUT_S = 2
+# Comparing the ledger with the quarantine reads the whole quarantine, too much for each scrape.
+QUARANTINE_CHECK_S = 600
+
+
+def check_reachable() -> None:
+    """Raises psycopg.Error after CONNECT_TIMEOUT_S if no connection can be made."""
+    parameters = {**connection.get_connection_params(), "connect_timeout": CONNECT_TIMEOUT_S}
+    psycopg.connect(**parameters).close()
+
+
+class StoreCollector(Collector):
+    """annals_store_up and, while it is 1, all other metrics of the store."""
+
+    def __init__(self) -> None:
+        self._quarantine_faults = 0
+        self._quarantine_check_due = 0.0
+
+    def collect(self) -> Iterator[Metric]:
+        try:
+            check_reachable()
+            families = [
+                *self._ledger_and_faults(),
+                _quarantine(),
+                *tables(),
+                *last_run(),
+                *archive(),
+                *verification(),
+                *marks(),
+                *wal_archive(),
+                *prepared_left(),
+                *gaps(),
+                *_most_opened(),
+            ]
+        except (DatabaseError, psycopg.Error) as error:
+            log.warning("metrics: %s", describe(error))
+            families = []
+        yield from (single(metrics.STORE_UP, bool(families)), *families)
+
+    def _ledger_and_faults(self) -> Iterator[Metric]:
+        entries = figures.entries(count_quarantine=False)
+        if time.monotonic() >= self._quarantine_check_due:
+            counted = figures.entries()
+            differ = [entry for entry in counted if entry.quarantined != entry.in_quarantine]
+            self._quarantine_faults = len(differ)
+            self._quarantine_check_due = time.monotonic() + QUARANTINE_CHECK_S
+        yield from _ledger(entries)
+        yield from _losses(entries)
+        yield single(metrics.STORE_NEVER_READ, len(figures.never_read(entries)))
+        faults = len(figures.faults(entries)) + self._quarantine_faults
+        yield single(metrics.STORE_FAULTS, faults)
+
+
+def _ledger(entries: Sequence[Ledger]) -> Iterator[Metric]:
+    """Counts include earlier topics of the same name; lag and state are of the current topic."""
+    read, became = metrics.STORE_READ(), metrics.STORE_MESSAGES()
+    lag, halted = metrics.STORE_LAG(), metrics.STORE_HALTED()
+    seen, end_known = metrics.STORE_SEEN(), metrics.STORE_END_KNOWN()
+    sums: defaultdict[tuple[str, str], list[int]] = defaultdict(lambda: [0] * (1 + len(OUTCOMES)))
+    for entry in entries:
+        place = (entry.topic, str(entry.partition))
+        for number, name in enumerate(("read", *OUTCOMES)):
+            sums[place][number] += getattr(entry, name)
+        if entry.current:
+            halted.add_metric(place, entry.halted_at is not None)
+        if entry.current and not entry.retired:
+            seen.add_metric(place, entry.checked_at.timestamp())
+            if entry.end_known_at is not None:
+                end_known.add_metric(place, entry.end_known_at.timestamp())
+            if entry.lag is not None:
+                lag.add_metric(place, entry.lag)
+    for place, (first, *rest) in sums.items():
+        read.add_metric(place, first)
+        for outcome, count in zip(OUTCOMES, rest, strict=True):
+            became.add_metric([*place, outcome], count)
+    yield from (read, became, lag, halted, seen, end_known)
+
+
+def _losses(entries: Sequence[Ledger]) -> Iterator[Metric]:
+    """From what the consumers recorded, so it goes on when none runs: then the time runs out."""
+    loss, catch_up = metrics.LOSS_SECONDS(), metrics.CATCH_UP_SECONDS()
+    kept = metrics.KEPT_SECONDS()
+    for (topic, partition), each in losses.losses(entries).items():
+        place = (topic, str(partition))
+        loss.add_metric(place, each.seconds)
+        catch_up.add_metric(place, each.catch_up)
+        kept.add_metric(place, each.kept)
+    yield from (loss, catch_up, kept)
+
+
+def _quarantine() -> Metric:
+    """Only unsettled messages, which are few and have an index: settled ones stay forever."""
+    family = metrics.STORE_QUARANTINE()
+    unsettled = Quarantined.objects.filter(status__in=UNSETTLED)
+    rows = unsettled.values_list("status", "reason").annotate(count=Count("id"))
+    for status, reason, count in rows.order_by("status", "reason"):
+        family.add_metric([status, reason], count)
+    return family
+
+
+# Programs read for everybody, so their number is of another size.
+_MOST_OPENED: Final = """
+SELECT actor, max(opened) FROM (
+    SELECT CASE actor WHEN 'service' THEN 'program' ELSE 'person' END AS actor,
+        count(DISTINCT application) AS opened
+    FROM access_journal
+    WHERE at > now() - interval '1 hour' AND outcome = 'shown' AND application <> ''
+        AND actor IN ('person', 'break-glass', 'service')
+    GROUP BY 1, identity
+) AS each_login GROUP BY 1
+"""
+
+
+def _most_opened() -> Iterator[Metric]:
+    """Of the access journal. One hour of it is read."""
+    family = metrics.MOST_OPENED()
+    with connection.cursor() as cursor:
+        cursor.execute(_MOST_OPENED)
+        found = dict(cursor.fetchall())
+    for actor in ("person", "program"):
+        family.add_metric([actor], found.get(actor, 0))
+    yield family
+
 
 STORE = StoreCollector()
 
@@ -33,8 +278,7 @@ def observe(route: str, method: str, status: int, seconds: float) -> None:
 
 
 def view(request: HttpRequest) -> HttpResponse:
-    """The metrics as text. The client must send the token; in a demo without a token it need
-    not."""
+    """The metrics as text. The client must send the token, if there is one."""
     token = settings.ANNALS.metrics_token
     if token is None and not settings.ANNALS.demo:
         return _refuse("Metrics are closed: set ANNALS_METRICS_TOKEN and send it as Bearer token.")

@@ -22,11 +22,8 @@ log = logging.getLogger(__name__)
 
 
 class RequestLog:
-    """Takes the request id from the proxy in front or makes one, and returns it in the answer.
-
-    Views find it in `request.META["HTTP_X_REQUEST_ID"]`. The log line has the path but never the
-    query string, which may contain a search text.
-    """
+    """Takes the request id from the proxy or makes one, for `request.META["HTTP_X_REQUEST_ID"]` and
+    the answer. The log line has the path, never the query string."""
 
     def __init__(self, get_response: Callable[[HttpRequest], HttpResponse]) -> None:
         self.get_response = get_response

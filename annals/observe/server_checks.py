@@ -1,11 +1,9 @@
 """`annals check --database default`, also a part of `migrate`: compares the settings of the
-PostgreSQL server with annals.observe.server_rules."""
-
-from __future__ import annotations
+PostgreSQL server with annals.observe.server_checks."""
 
 import json
-from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Final, LiteralString
 
 from django.conf import settings
@@ -14,25 +12,176 @@ from django.db import connections
 from django.db.backends.base.base import BaseDatabaseWrapper
 from psycopg import sql
 
-from annals.access import logins
-from annals.observe.server_rules import (
-    LOG_NUMBERS,
-    LOG_WORDS,
-    RULES,
-    Fault,
-    Server,
-    Setting,
-    faults,
-)
+from annals.access import grants
 from history import distribution
 from history.distributing.steps import left_out
 from ingest import rights
+
+MB: Final = 1 << 20
+_BYTES: Final = {"B": 1, "kB": 1 << 10, "8kB": 1 << 13, "MB": MB, "16MB": 16 * MB}
+_SECONDS: Final = {"ms": 0.001, "s": 1.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
+LOCKS: Final = 352
+LOG_NUMBERS: Final = {
+    **dict.fromkeys(("log_min_duration_statement", "log_min_duration_sample"), -1),
+    **dict.fromkeys(("log_parameter_max_length", "log_parameter_max_length_on_error"), 0),
+    "log_transaction_sample_rate": 0,
+}
+LOG_WORDS: Final[Mapping[str, tuple[str, ...]]] = {
+    "log_min_messages": ("log", "fatal", "panic"),
+    "log_min_error_statement": ("panic",),
+    "log_error_verbosity": ("terse",),
+    "log_statement": ("none",),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """A row of pg_settings: the value of new sessions, in `unit`."""
+
+    value: str
+    unit: str | None = None
+
+    @property
+    def number(self) -> float:
+        """Bytes, seconds, or the number itself."""
+        factor = _BYTES.get(self.unit or "") or _SECONDS.get(self.unit or "") or 1
+        return float(self.value) * factor
+
+    def __str__(self) -> str:
+        if self.unit in _BYTES and self.number >= MB:
+            return f"{self.number / MB:.0f}MB"
+        unlimited = self.value.startswith("-")
+        return self.value if unlimited else f"{self.value}{self.unit or ''}"
+
+
+@dataclass(frozen=True, slots=True)
+class Server:
+    """settings: by name, without those that the login may not see, and without jit where plans
+    cannot be compiled. connections: that the logins of Annals may have together; 0: unknown."""
+
+    settings: Mapping[str, Setting]
+    connections: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """number: stays the same for the same kind of fault."""
+
+    number: int
+    text: str
+    hint: str
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    number: int
+    setting: str
+    good: Callable[[Setting], bool]
+    hint: str
+
+
+def at_least(least: float) -> Callable[[Setting], bool]:
+    """For numbers of bytes, seconds or things."""
+    return lambda setting: setting.number >= least
+
+
+def is_on(setting: Setting) -> bool:
+    return setting.value != "off"
+
+
+def is_off(setting: Setting) -> bool:
+    return setting.value == "off"
+
+
+def is_utc(setting: Setting) -> bool:
+    return setting.value.upper() in ("UTC", "GMT", "ETC/UTC", "ETC/UCT", "UCT", "ZULU")
+
+
+RULES: Final = (
+    Rule(1, "shared_buffers", at_least(256 * MB),
+         "Set it to a quarter of the memory, 256MB at least: the indexes of today are written at "
+         "random places, and each page that does not fit is read again."),
+    Rule(2, "max_wal_size", at_least(2048 * MB),
+         "Set 2GB or more, above the WAL of checkpoint_timeout (`annals capacity`): otherwise "
+         "checkpoints come earlier, and each writes whole pages again."),
+    Rule(3, "checkpoint_timeout", at_least(900),
+         "Set 30min: with 5min the WAL of a day is about twice as large (docs/capacity.md). "
+         "Recovery after a crash takes a little longer."),
+    Rule(4, "wal_compression", is_on,
+         "Set lz4 (or on): it halves the page images, which are most of the WAL "
+         "(docs/capacity.md)."),
+    Rule(5, "synchronous_commit", is_on,
+         "Set on: after a crash, answers that left would lack their entry in the access journal. "
+         "Versions are not lost: the ledger goes back with them."),
+    Rule(6, "fsync", is_on,
+         "Set on: after a crash of the machine the whole database can be unusable."),
+    Rule(7, "full_page_writes", is_on,
+         "Set on: after a crash of the machine pages can be torn."),
+    Rule(8, "autovacuum", is_on,
+         "Set on: without statistics a timeline is planned wrongly, and transaction ids run out."),
+    Rule(9, "max_locks_per_transaction", at_least(LOCKS),
+         f"Set {LOCKS}: a query over all days needs a lock for each partition and index "
+         "(docs/partitions.md)."),
+    Rule(10, "data_checksums", is_on,
+         "Run `pg_checksums --enable` while the server is stopped: otherwise a disk can change "
+         "rows unnoticed, and seals blame people for it."),
+    Rule(11, "log_timezone", is_utc,
+         "Set UTC, and timezone too: Annals sets UTC for its own sessions, and its log has UTC. "
+         "Sessions of psql show days with other limits than those of the partitions."),
+    Rule(12, "jit", is_off,
+         "Set off: a plan over all days has hundreds of functions, and to compile them can take "
+         "longer than to run them (docs/performance.md)."),
+)  # fmt: skip
+
+
+def faults(server: Server) -> Iterator[Fault]:
+    """What should be changed, by number. A setting that the login may not see is no fault."""
+    for rule in RULES:
+        setting = server.settings.get(rule.setting)
+        if setting is not None and not rule.good(setting):
+            yield Fault(rule.number, f"{rule.setting} is {setting}.", rule.hint)
+    yield from _connections(server)
+    if open_logs := sorted(_open_logs(server.settings)):
+        listed = ", ".join(f"{name} = {server.settings[name]}" for name in open_logs)
+        hint = (
+            "Set them as docs/decisions/0009-logs.md says, or protect the server's log like the "
+            "documents: it can have their contents."
+        )
+        yield Fault(14, f"The server's log can have contents of documents: {listed}.", hint)
+
+
+def _connections(server: Server) -> Iterator[Fault]:
+    """Whether the logins of Annals can have the connections that they are limited to."""
+    names = ("superuser_reserved_connections", "reserved_connections")
+    reserved = sum(server.settings[name].number for name in names if name in server.settings)
+    highest = server.settings.get("max_connections")
+    if highest is not None and server.connections > highest.number - reserved:
+        yield Fault(
+            13,
+            f"max_connections is {highest}, {reserved:.0f} of them reserved; the logins of Annals "
+            f"may have {server.connections}.",
+            f"Set {server.connections + reserved:.0f} or more, or lower the limits with ALTER ROLE "
+            ".. CONNECTION LIMIT: otherwise one process takes the connections of another.",
+        )
+
+
+def _open_logs(settings: Mapping[str, Setting]) -> Iterator[str]:
+    for name, words in LOG_WORDS.items():
+        if name in settings and settings[name].value not in words:
+            yield name
+    for name, number in LOG_NUMBERS.items():
+        if name in settings and float(settings[name].value) != number:
+            yield name
+    for name in ("shared_preload_libraries", "session_preload_libraries"):
+        if name in settings and "auto_explain" in settings[name].value:
+            yield name
+
 
 NAMES: Final = (
     *(rule.setting for rule in RULES),
     *LOG_NUMBERS,
     *LOG_WORDS,
-    *("jit", "max_connections", "superuser_reserved_connections", "reserved_connections"),
+    *("max_connections", "superuser_reserved_connections", "reserved_connections"),
     *("shared_preload_libraries", "session_preload_libraries"),
 )
 
@@ -42,7 +191,12 @@ def server_settings(*, databases: Sequence[str] | None = None, **_: Any) -> list
     if settings.ANNALS.demo:
         return []
     return [
-        Warning(fault.text, hint=fault.hint, obj=f"PostgreSQL ({alias})", id=_id(fault.number))
+        Warning(
+            fault.text,
+            hint=fault.hint,
+            obj=f"PostgreSQL ({alias})",
+            id=f"annals.W{fault.number:03}",
+        )
         for alias in databases or []
         for fault in (*faults(read(connections[alias])), *_of_cluster(connections[alias]))
     ]
@@ -64,10 +218,10 @@ def _of_cluster(connection: BaseDatabaseWrapper) -> Iterator[Fault]:
 
 
 # Of new sessions, in one row. A worker that does not answer is left out.
-_SETTINGS: Final[LiteralString] = """
-SELECT json_object_agg(name, json_build_array(coalesce(reset_val, setting), unit))
+_QUERY: Final = sql.SQL("""
+SELECT json_object_agg(name, json_build_array(coalesce(reset_val, setting), unit))::text
 FROM pg_settings WHERE name = ANY({names}) AND (name <> 'jit' OR pg_jit_available())
-"""
+""").format(names=sql.Literal(list(NAMES)))
 _OF_WORKERS: Final[LiteralString] = """
 SELECT nodename || ':' || nodeport, result FROM run_command_on_workers(%s) WHERE success ORDER BY 1
 """
@@ -77,27 +231,20 @@ def _workers(connection: BaseDatabaseWrapper) -> Iterator[tuple[str, Server]]:
     """The settings of each worker of a cluster: host and port, and what read() gives."""
     if not distribution.active(connection.connection):
         return
-    command = sql.SQL(_SETTINGS).format(names=sql.Literal(list(NAMES)))
     with connection.cursor() as cursor:
-        cursor.execute(_OF_WORKERS, [command.as_string(connection.connection)])
-        answers = cursor.fetchall()
-    for node, result in answers:
-        found = {name: Setting(*given) for name, given in json.loads(result).items()}
-        yield node, Server(found, connections=logins.connections())
+        cursor.execute(_OF_WORKERS, [_QUERY.as_string(connection.connection)])
+        for node, result in cursor.fetchall():
+            yield node, _server(result)
 
 
-def _id(number: int) -> str:
-    return f"annals.W{number:03}"
+def _server(result: str) -> Server:
+    settings = {name: Setting(*given) for name, given in json.loads(result).items()}
+    return Server(settings, grants.connections())
 
 
 def read(connection: BaseDatabaseWrapper) -> Server:
     """The settings of new sessions, not those that this session has set for itself."""
     with connection.cursor() as cursor:
-        cursor.execute(
-            "SELECT name, coalesce(reset_val, setting), unit FROM pg_settings WHERE name = ANY(%s)",
-            [list(NAMES)],
-        )
-        found = {name: Setting(value, unit) for name, value, unit in cursor.fetchall()}
-        cursor.execute("SELECT pg_jit_available()")
-        (jit,) = cursor.fetchone() or (False,)
-    return Server(found, bool(jit), logins.connections())
+        cursor.execute(_QUERY)
+        (result,) = cursor.fetchone() or ("{}",)
+    return _server(result)

@@ -1,12 +1,8 @@
 """Authentication, permissions and the rate limit."""
 
-from __future__ import annotations
-
 import hashlib
 import hmac
-import threading
 import time
-from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -16,8 +12,8 @@ from rest_framework.authentication import BasicAuthentication, SessionAuthentica
 from rest_framework.permissions import BasePermission
 from rest_framework.request import Request
 
-from history.api.allowance import Allowances, Left
-from history.logins import login, may
+from history.api.allowance import Allowances
+from history.masking.logins import login, may
 
 READ_HISTORY = "history.view_history"
 READ_COMPLETENESS = "ingest.view_completeness"
@@ -41,37 +37,17 @@ class _Verified:
 
 
 class DemoBasic(BasicAuthentication):
-    """HTTP Basic, in demo mode only. A verified password is remembered for a minute: hashing takes
-    ten times as long as the answer itself."""
+    """HTTP Basic, in demo mode only. A verified password is remembered for a minute."""
 
     www_authenticate_realm = "annals"
     _verified: dict[bytes, _Verified] = {}
-    _verifying: dict[bytes, Future[AbstractBaseUser]] = {}
-    _begin = threading.Lock()
 
     def authenticate_credentials(
         self, userid: str, password: str, request: Request | None = None
     ) -> tuple[AbstractBaseUser, None]:
         secret = hashlib.sha256(settings.SECRET_KEY.encode()).digest()
         proof = hmac.digest(secret, f"{userid}\0{password}".encode(), "sha256")
-        return self._known(proof) or self._once(proof, userid, password, request), None
-
-    def _once(
-        self, proof: bytes, userid: str, password: str, request: Request | None
-    ) -> AbstractBaseUser:
-        """One hash for parallel first requests of a client: the others have the same result."""
-        mine: Future[AbstractBaseUser] = Future()
-        with self._begin:
-            first = self._verifying.setdefault(proof, mine)
-        if first is not mine:
-            return first.result()
-        try:
-            mine.set_result(self._known(proof) or self._verify(proof, userid, password, request))
-        except BaseException as error:
-            mine.set_exception(error)
-        finally:
-            del self._verifying[proof]
-        return mine.result()
+        return self._known(proof) or self._verify(proof, userid, password, request), None
 
     def _known(self, proof: bytes) -> AbstractBaseUser | None:
         known = self._verified.get(proof)
@@ -97,15 +73,3 @@ class MayRead(BasePermission):
 
     def has_permission(self, request: Request, view: Any) -> bool:
         return may(request.user, view.permission)
-
-
-def take(request: Request) -> Left | None:
-    """Use one of the ANNALS_API_RATE requests a minute that a login has at each web process; they
-    may come at once. None where there is no limit.
-
-    Who is not logged in has none: the answer is 401, before the database is asked anything.
-    """
-    rate = settings.ANNALS.api_rate
-    if not rate or not request.user.is_authenticated:
-        return None
-    return ALLOWANCES.take(request.user.pk, rate)

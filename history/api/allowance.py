@@ -1,7 +1,5 @@
 """Rate limits in memory: one number for each key, and what an answer says about it."""
 
-from __future__ import annotations
-
 import itertools
 import math
 import threading
@@ -35,12 +33,7 @@ class Left:
 
 
 class Allowances:
-    """Some requests a minute for each key; they may come at once. Thread-safe; each process has
-    its own.
-
-    Holds for each key the time at which its whole allowance is available again, and forgets the
-    keys of which that time has come.
-    """
+    """Some requests a minute for each key; they may come at once. Thread-safe."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -71,8 +64,7 @@ class Allowances:
         self._full_at.clear()
 
     def _forget(self, now: float) -> None:
-        """Of those that asked longest ago: the ones that have everything again, and the ones for
-        which there is no room."""
+        """The oldest ones that have everything again, or for which there is no room."""
         for key, full_at in list(itertools.islice(self._full_at.items(), 2)):
             if full_at > now and len(self._full_at) < REMEMBERED:
                 return

@@ -1,7 +1,5 @@
 """The answers of the API: versions, changes and values as JSON, encoded exactly."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -14,14 +12,14 @@ from rest_framework.renderers import BaseRenderer
 
 from history.complete_to import Completeness
 from history.documents.exactjson import dumps
-from history.fallback import State
+from history.fallback import AskedState
 from history.people import Author
 from history.timeline import (
+    BlamedLeaf,
     FieldValue,
     Found,
     Include,
     LabelledChange,
-    Leaf,
     Origin,
     Page,
     Version,
@@ -35,7 +33,7 @@ Answer = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Output:
+class AnswerFormat:
     """How to write an answer: parts of a version, the zone of times, the language of labels."""
 
     include: frozenset[Include]
@@ -43,8 +41,7 @@ class Output:
     language: str
 
     def moment(self, moment: datetime) -> str:
-        """ISO 8601 with six fractional digits and the offset; in UTC if the zone's time would be
-        outside the years 1 to 9999."""
+        """ISO 8601 with six fractional digits and the offset."""
         with suppress(OverflowError):
             moment = moment.astimezone(self.zone)
         return moment.isoformat(timespec="microseconds")
@@ -53,7 +50,7 @@ class Output:
         return None if moment is None else self.moment(moment)
 
 
-def version(found: Version, output: Output, after: int = 0) -> Answer:
+def version(found: Version, output: AnswerFormat, after: int = 0) -> Answer:
     """One version; `entity`, `diff` and `changes` only if the request includes them. after: without
     this many of the first changes."""
     answer: Answer = {"kind": found.entity.name, "id": found.id}
@@ -85,9 +82,6 @@ def version(found: Version, output: Output, after: int = 0) -> Answer:
         answer["fromFallback"] = True
     if found.other_moment is not None:
         answer["fallbackUpdatedAt"] = output.moment(found.other_moment)
-    if found.recovered is not None:
-        source, at = found.recovered
-        answer["recovered"] = {"at": output.moment(at), "from": source}
     return answer
 
 
@@ -123,9 +117,8 @@ def change(found: LabelledChange, language: str) -> Answer:
 def changes(
     found: Sequence[LabelledChange], language: str, after: int, number: int | None = None
 ) -> Answer:
-    """As many changes as one answer lists, without this many of the first ones. If these are not
-    all: how many there are, and where the rest begins. number: how many it lists, if the caller
-    knows."""
+    """As many changes as one answer lists, without this many of the first ones. If not all: how
+    many, and where the rest begins. number: how many it lists, if the caller knows."""
     if number is None:
         rest = found[after : after + budget.MOST_CHANGES]
         number = budget.listed([each.change for each in rest]).number
@@ -134,7 +127,7 @@ def changes(
     return answer | _rest(("changeCount", "nextChanges"), after, end, len(found))
 
 
-def leaves(found: Sequence[Leaf], output: Output, after: int) -> Answer:
+def leaves(found: Sequence[BlamedLeaf], output: AnswerFormat, after: int) -> Answer:
     """As many leaves as one answer lists, as in changes()."""
     rest = found[after : after + budget.MOST_LEAVES]
     sizes = (len(each.path) + len(each.key_path) + len(dumps(each.value)) for each in rest)
@@ -144,15 +137,14 @@ def leaves(found: Sequence[Leaf], output: Output, after: int) -> Answer:
 
 
 def _rest(names: tuple[str, str], after: int, end: int, count: int) -> Answer:
-    """What an answer says of a list of which it has only the part from `after` to `end`: how long
-    the list is, and where the rest begins."""
+    """What an answer says of a list of which it has only the part from `after` to `end`."""
     length, following = names
     if not after and end >= count:
         return {}
     return {length: count} | ({following: end} if end < count else {})
 
 
-def page(found: Page, output: Output) -> Answer:
+def page(found: Page, output: AnswerFormat) -> Answer:
     """A page of a timeline."""
     return paged({"history": [version(each, output) for each in found.versions]}, found.next_token)
 
@@ -162,7 +154,7 @@ def paged(data: Answer, next_token: str | None) -> Answer:
     return data if next_token is None else {**data, "nextPageToken": next_token}
 
 
-def origin(found: Origin, output: Output) -> Answer:
+def origin(found: Origin, output: AnswerFormat) -> Answer:
     """Who set a value, and when."""
     return {
         "version": found.version,
@@ -174,7 +166,7 @@ def origin(found: Origin, output: Output) -> Answer:
     }
 
 
-def leaf(found: Leaf, output: Output) -> Answer:
+def leaf(found: BlamedLeaf, output: AnswerFormat) -> Answer:
     """A leaf of the newest snapshot and who last changed it."""
     return {
         "path": found.path,
@@ -185,7 +177,7 @@ def leaf(found: Leaf, output: Output) -> Answer:
     }
 
 
-def field_value(value: FieldValue, output: Output) -> Answer:
+def field_value(value: FieldValue, output: AnswerFormat) -> Answer:
     """A value that a field had. Without `value`, the snapshot had no such field then."""
     answer: Answer = {} if value.value is msgspec.UNSET else {"value": value.value}
     return answer | {
@@ -195,7 +187,7 @@ def field_value(value: FieldValue, output: Output) -> Answer:
     }
 
 
-def found(entity: Found, output: Output) -> Answer:
+def found(entity: Found, output: AnswerFormat) -> Answer:
     """An entity with the id, or an application with the business key."""
     application = {} if entity.entity.alone else {"productInstanceId": entity.application}
     return {
@@ -210,19 +202,18 @@ def found(entity: Found, output: Output) -> Answer:
     }
 
 
-def fallback(state: State | None) -> Answer:
+def fallback(state: AskedState | None) -> Answer:
     """The `fallback` block of an answer; none where no old service was asked."""
     if state is None:
         return {}
-    missing = state is State.FAILED
+    missing = state is AskedState.FAILED
     return {"fallback": {"state": state.value, "olderVersionsMayBeMissing": missing}}
 
 
 def completeness(
-    found: Completeness, output: Output, versions: Sequence[Answer] | None = None
+    found: Completeness, output: AnswerFormat, versions: Sequence[Answer] | None = None
 ) -> Answer:
-    """The `completeness` block of an answer. versions: those of a timeline's page; the block says
-    how many never arrived between them."""
+    """The `completeness` block of an answer. versions: those of a timeline's page."""
     answer = {
         "completeTo": output.moment_or_none(found.complete_to),
         "lagMessages": found.lag_messages,

@@ -1,7 +1,5 @@
 """The calls about a whole application, and the search."""
 
-from __future__ import annotations
-
 from django.utils.translation import gettext as _
 
 from history import timeline
@@ -32,7 +30,7 @@ class ApplicationTimeline(Call):
     def answer(self, question: Question) -> Answer:
         if question.parameters.choice("sort", Sort, Sort.UPDATED_AT) is not Sort.UPDATED_AT:
             raise BadParameterError("sort", _("entities share no numbers; only updatedAt"))
-        found = timeline.application(ApplicationQuery(**question.page()))
+        found = timeline.application(question.reader, ApplicationQuery(**question.page()))
         return answers.page(found, question.output)
 
 
@@ -53,7 +51,7 @@ class ApplicationAt(Call):
     def answer(self, question: Question) -> Answer:
         output = question.output
         moment = question.parameters.required_moment("time", output.zone)
-        found = timeline.application_at(question.id, moment)
+        found = timeline.application_at(question.reader, question.id, moment)
         root = found.application
         return {
             "time": output.moment(moment),
@@ -89,6 +87,8 @@ class Search(Call):
 
     def answer(self, question: Question) -> Answer:
         text = question.parameters.required("q", SEARCH_VALUE_LENGTH)
-        results = timeline.search(text, question.page_size(), question.page_token())
+        results = timeline.search(
+            question.reader, text, question.page_size(), question.page_token()
+        )
         found = [answers.found(each, question.output) for each in results.found]
         return answers.paged({"results": found, "limited": results.limited}, results.next_token)

@@ -1,32 +1,33 @@
 """What every call of the API does: reads the request, answers in the envelope."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, TypedDict
+from functools import partial
+from typing import Any, ClassVar, TypedDict, cast
 
-from django.http import HttpResponse
-from django.utils.cache import patch_vary_headers
+from django.conf import settings
+from django.http import HttpRequest, HttpResponse
+from django.utils.cache import get_conditional_response, patch_vary_headers, set_response_etag
 from django.utils.translation import gettext as _
 from rest_framework import exceptions
 from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
-from history import complete_to, fallback, need_to_know, shares
+from history import complete_to
 from history.addresses import RAW_PATH
 from history.api import access, answers
 from history.api.allowance import Left
-from history.api.answers import Answer, Output
+from history.api.answers import Answer, AnswerFormat
 from history.api.errors import VARY, UnknownEntityError
 from history.api.parameters import TOKEN_LENGTH, Parameters, one_of
 from history.base.language import language_of
 from history.entities import BY_NAME, ENTITIES, Entity
-from history.fallback import Asked, State
+from history.fallback import AskedState
 from history.fallback.breaker import PAUSE_SECONDS
 from history.record import AUTHOR_LENGTH, CLIENT_ID_LENGTH, MAX_VERSION, ChangeType
-from history.timeline import BadParameterError, Filters, Include, Order
+from history.requests import accesses, worker_shares
+from history.timeline import BadParameterError, Filters, Include, Order, Reader
 from history.timeline.query import DEFAULT_PAGE_SIZE, MAX_PAGE_SIZE
 
 # What came of asking the old service; also on errors.
@@ -45,8 +46,8 @@ class PageOf(TypedDict):
 
 
 class Options(APIView):
-    """A view that is read only, and says so to OPTIONS. Before that it asks who asks, as for GET:
-    who may not read learns nothing from OPTIONS either."""
+    """A view that is read only, and says so to OPTIONS. Before that it asks who asks, as for
+    GET."""
 
     http_method_names = ["get", "head", "options"]
 
@@ -58,11 +59,12 @@ class Options(APIView):
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """One request. output: what goes into the answer. address: the parts of the path."""
+    """One request. output: of the answer. address: parts of the path. reader: who asks."""
 
     parameters: Parameters
-    output: Output
+    output: AnswerFormat
     address: Mapping[str, str]
+    reader: Reader
 
     @property
     def id(self) -> str:
@@ -123,21 +125,24 @@ class Question:
 
 
 class Call(Options):
-    """A call of the API. describe.call sets `accepts`: the names of its query parameters."""
+    """A call of the API. describe.call sets `accepts`, the names of its query parameters, and
+    `tagged`: whether answers have an ETag, and 304 says that the client has it."""
 
     permission: ClassVar[str] = access.READ_HISTORY
     accepts: ClassVar[frozenset[str]] = frozenset()
+    tagged: ClassVar[bool] = False
     with_completeness: ClassVar[bool] = True
-    dear: ClassVar[bool] = False  # reads many versions for one answer: see history.shares
+    dear: ClassVar[bool] = False  # reads many versions for one answer: see requests.worker_shares
     left: Left | None = None
-    asked: Asked | None = None
+    reader: Reader | None = None
 
     def check_permissions(self, request: Request) -> None:
-        """How often somebody asks, then what they may. DRF asks the other way round; but a
-        permission is a look at the database, and the allowance a number in memory."""
-        self.left = access.take(request)
-        if self.left is not None and self.left.wait:
-            raise exceptions.Throttled(self.left.wait)
+        """How often somebody asks, then what they may. DRF asks the other way round."""
+        rate = settings.ANNALS.api_rate  # at each web process
+        if rate and request.user.is_authenticated:
+            self.left = access.ALLOWANCES.take(request.user.pk, rate)
+            if self.left.wait:
+                raise exceptions.Throttled(self.left.wait)
         super().check_permissions(request)
 
     def finalize_response(self, request: Request, response: Any, *args: Any, **kwargs: Any) -> Any:
@@ -145,28 +150,31 @@ class Call(Options):
         answer = super().finalize_response(request, response, *args, **kwargs)
         for name, value in self.left.headers.items() if self.left is not None else ():
             answer.headers[name] = value
-        if self.asked is not None and self.asked.state is not None:
-            answer.headers[OLD_SERVICE] = self.asked.state.value
-            if self.asked.state is State.FAILED:
+        state = self.reader.old.asked.state if self.reader is not None else None
+        if state is not None:
+            answer.headers[OLD_SERVICE] = state.value
+            if state is AskedState.FAILED:
                 answer.headers.setdefault("Retry-After", str(int(PAUSE_SECONDS)))
+        if self.tagged and answer.status_code == 200:
+            answer.add_post_render_callback(partial(_compared, request._request))
         return answer
 
     def get(self, request: Request, **address: str) -> Response:
         _check_address(request, address)
         parameters = Parameters(request.query_params, self.accepts, request.META["QUERY_STRING"])
         include = parameters.members("include", Include) if "include" in self.accepts else None
-        output = Output(
+        output = AnswerFormat(
             include=frozenset({Include.ENTITY}) if include is None else include,
             zone=parameters.zone(),
             language=language_of(request),
         )
-        question = Question(parameters, output, address)
-        with shares.of_login(request.user.pk), shares.dear(self.is_dear(question)):
+        self.reader = Reader.of(request.user, accesses.of(request))
+        question = Question(parameters, output, address, self.reader)
+        with worker_shares.of_login(request.user.pk), worker_shares.dear(self.is_dear(question)):
             # Before the data: what is read in between may be in the answer, but is not promised.
             state = complete_to.read(question.kinds) if self.with_completeness else None
-            with fallback.asking() as self.asked, need_to_know.read_by(request.user):
-                data = self.answer(question)
-        data |= answers.fallback(self.asked.state)
+            data = self.answer(question)
+        data |= answers.fallback(self.reader.old.asked.state)
         if state is not None:
             data["completeness"] = answers.completeness(state, output, data.get("history"))
         response = Response({"status": "success", "data": data})
@@ -181,6 +189,18 @@ class Call(Options):
     def answer(self, question: Question) -> Answer:
         """The `data` of the envelope, without the completeness block."""
         raise NotImplementedError
+
+
+def _compared(request: HttpRequest, response: HttpResponse) -> HttpResponse:
+    set_response_etag(response)
+    found = get_conditional_response(request, etag=response.headers["ETag"], response=response)
+    answer = cast(HttpResponse, found)
+    if answer is not response:
+        # Django's 304 has none of the headers of this API; the request was counted.
+        for name, value in response.headers.items():
+            if name.startswith("RateLimit-"):
+                answer.headers[name] = value
+    return answer
 
 
 def _check_address(request: Request, address: Mapping[str, str]) -> None:

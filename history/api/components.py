@@ -1,11 +1,9 @@
 """The shapes of answers, as JSON Schema: `components.schemas` of the OpenAPI document."""
 
-from __future__ import annotations
-
 from history import trace
 from history.api.json_schema import Schema, list_of, nullable, object_of, one_of, ref
 from history.entities import BY_NAME
-from history.fallback import State
+from history.fallback import AskedState
 from history.models import FieldLabel, Person
 from history.reasons import REASONS
 from history.record import MAX_VERSION, ChangeType
@@ -107,11 +105,6 @@ VERSION_OPTIONAL = {
         **MOMENT,
         "description": "When the old service has this version, where its clock differs.",
     },
-    "recovered": {
-        **object_of({"at": MOMENT, "from": TEXT}),
-        "description": "It never arrived from Kafka: Annals asked this service for it. Absent for "
-        "others.",
-    },
 }
 
 # Of every answer for which the old service was asked.
@@ -119,7 +112,7 @@ FALLBACK = {
     "fallback": {
         **object_of(
             {
-                "state": one_of(*(state.value for state in State)),
+                "state": one_of(*(state.value for state in AskedState)),
                 "olderVersionsMayBeMissing": {
                     **FLAG,
                     "description": "true: the old service failed, so that versions which only it "
@@ -290,7 +283,6 @@ COMPONENTS: dict[str, Schema] = {
             "topic": {**nullable(TEXT), "description": "The message, as far as known."},
             "partition": nullable(COUNT),
             "offset": nullable(OFFSET),
-            "recoveredFrom": nullable(TEXT),
             "mayBe": {
                 "oneOf": [
                     object_of({"unread": nullable(COUNT), "lost": COUNT, "expired": COUNT}),
@@ -312,12 +304,12 @@ COMPONENTS: dict[str, Schema] = {
                 **object_of(
                     {
                         "lookedAt": nullable(MOMENT),
-                        **dict.fromkeys(("gaps", "missing", "arrived", "recovered"), COUNT),
+                        **dict.fromkeys(("gaps", "missing", "arrived"), COUNT),
                     }
                 ),
                 "description": "Versions that never arrived: the gaps that are open and how many "
-                "versions they are, and the versions of closed ones that came late or that a "
-                "service gave again. lookedAt: when they were looked for last.",
+                "versions they are, and the versions of closed ones that came late. "
+                "lookedAt: when they were looked for last.",
             },
             "retired": list_of(object_of({"topic": TEXT, "why": TEXT, "at": MOMENT})),
             "neverRead": {

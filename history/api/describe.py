@@ -1,11 +1,10 @@
 """How a call appears in the OpenAPI document: parameters, answers, examples, errors."""
 
-from __future__ import annotations
-
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 from django.conf import settings
+from django.utils import translation
 from drf_spectacular.extensions import OpenApiAuthenticationExtension
 from drf_spectacular.utils import (
     OpenApiExample,
@@ -15,13 +14,13 @@ from drf_spectacular.utils import (
     extend_schema_view,
 )
 
-from history.api import examples
+from history.api import errors, examples
 from history.api.call import Call
 from history.api.components import COUNT, KIND, NUMBER, OFFSET, TYPE
 from history.api.json_schema import Schema, object_of, one_of, ref
 from history.api.parameters import TOKEN_LENGTH
 from history.entities import BY_TOPIC, SEARCH_VALUE_LENGTH
-from history.fallback import State
+from history.fallback import AskedState
 from history.record import AUTHOR_LENGTH, CLIENT_ID_LENGTH, ID_LENGTH
 from history.timeline import Order, Sort
 from history.timeline.query import DEFAULT_PAGE_SIZE, MAX_PAGE_SIZE
@@ -154,7 +153,7 @@ _ALLOWANCE = [
 ]
 _FALLBACK = OpenApiParameter(
     "X-Annals-Fallback",
-    one_of(*(state.value for state in State)),
+    one_of(*(state.value for state in AskedState)),
     "header",
     description="Whether the old service answered; absent where it was not asked.",
     response=[200, 404],
@@ -162,6 +161,13 @@ _FALLBACK = OpenApiParameter(
 _TAG = OpenApiParameter(
     "ETag", str, "header", description="For If-None-Match.", response=[200, 304]
 )
+
+
+_CODES: dict[int, list[str]] = {}
+for _, _status, _code in errors.KINDS:
+    # No call answers these: they are of addresses without one.
+    if _code not in ("unknown_address", "no_applications", *_CODES.get(_status, ())):
+        _CODES.setdefault(_status, []).append(_code)
 
 
 def call(
@@ -173,11 +179,8 @@ def call(
     missing: bool = True,
     tagged: bool = False,
 ) -> Callable[[V], V]:
-    """Describe a call, and let it accept the query parameters that are described here.
-
-    data: the component of the envelope's data. missing: whether there may be nothing to show.
-    tagged: whether it answers If-None-Match.
-    """
+    """Describe a call and its query parameters. data: the component of the envelope's data.
+    missing: whether there may be nothing. tagged: whether it answers If-None-Match."""
     answers: dict[int, OpenApiResponse] = {
         200: OpenApiResponse(
             object_of({"status": one_of("success"), "data": ref(data)}),
@@ -187,9 +190,9 @@ def call(
     }
     if tagged:
         answers[304] = OpenApiResponse(description="As it was.")
-    for status, messages in examples.ERRORS.items():
+    for status, codes in _CODES.items():
         if status != 404 or missing:
-            answers[status] = _error(status, messages)
+            answers[status] = _error(status, codes)
     headers = [_REQUEST_ID, _RETRY, _FALLBACK, *_ALLOWANCE, *([_TAG] if tagged else [])]
     described = extend_schema(
         operation_id=name,
@@ -201,18 +204,22 @@ def call(
     names = frozenset(each.name for each in parameters if each.location == "query")
 
     def apply(view: V) -> V:
-        view.accepts = names
+        view.accepts, view.tagged = names, tagged
         return extend_schema_view(get=described)(view)
 
     return apply
 
 
-def _error(status: int, messages: list[tuple[str, str]]) -> OpenApiResponse:
+def _error(status: int, codes: Sequence[str]) -> OpenApiResponse:
+    with translation.override("en"):
+        messages = {
+            code: examples.MESSAGES.get(code) or str(errors.MESSAGES[code]) for code in codes
+        }
     shown = [
         OpenApiExample(code, examples.error(code, message), status_codes=[str(status)])
-        for code, message in messages
+        for code, message in messages.items()
     ]
-    return OpenApiResponse(ref("Error"), ", ".join(code for code, _ in messages), shown)
+    return OpenApiResponse(ref("Error"), ", ".join(codes), shown)
 
 
 class _Session(OpenApiAuthenticationExtension):  # type: ignore[no-untyped-call]

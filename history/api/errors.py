@@ -9,13 +9,10 @@
 | 405 | method_not_allowed |
 | 429 | too_many_requests, with Retry-After |
 | 500 | internal_error |
-| 499 | client_left, which only the log and the metrics see |
 | 503 | unavailable, archive_unavailable, journal_unavailable, busy, with Retry-After; too_long |
 
 DRF calls `answer` for an exception in a view. Django calls what `handler` returns for all others.
 """
-
-from __future__ import annotations
 
 import logging
 import sys
@@ -34,12 +31,12 @@ from django.utils.translation import gettext_lazy as _
 from psycopg_pool import PoolTimeout
 from rest_framework import exceptions
 
-from history import deadline
 from history.base.language import language_of
-from history.deadline import ClientLeftError, StoppedError, TooLongError
 from history.documents.exactjson import dumps
 from history.need_to_know import NeedToKnowError, RuleFailedError
-from history.shares import BusyError
+from history.requests import deadline
+from history.requests.deadline import TooLongError
+from history.requests.worker_shares import BusyError
 from history.timeline import (
     ArchiveUnavailableError,
     BadParameterError,
@@ -49,8 +46,6 @@ from history.timeline import (
 )
 
 RETRY_SECONDS = 5
-# Not in any RFC; nginx writes the same number into its log.
-CLIENT_LEFT = 499
 REQUEST_ID = "HTTP_X_REQUEST_ID"
 VARY = ["Accept-Language", "Authorization", "Cookie"]
 
@@ -80,10 +75,9 @@ class UnavailableError(exceptions.APIException):
 # The database is away, or does not do what it should.
 OUTAGES: Final = (OperationalError, InterfaceError, PoolTimeout)
 
-# The first match counts. Where _MESSAGES has nothing of a code, the exception has the message.
-_KINDS: tuple[tuple[type[Exception] | tuple[type[Exception], ...], int, str], ...] = (
+# The first match counts. Where MESSAGES has nothing of a code, the exception has the message.
+KINDS: tuple[tuple[type[Exception] | tuple[type[Exception], ...], int, str], ...] = (
     (TooLongError, 503, "too_long"),
-    (ClientLeftError, CLIENT_LEFT, "client_left"),
     (BusyError, 503, "busy"),
     (BadParameterError, 400, "bad_parameter"),
     ((SuspiciousOperation, BadRequest), 400, "bad_request"),
@@ -102,7 +96,7 @@ _KINDS: tuple[tuple[type[Exception] | tuple[type[Exception], ...], int, str], ..
     (ArchiveUnavailableError, 503, "archive_unavailable"),
     (JournalUnavailableError, 503, "journal_unavailable"),
 )
-_MESSAGES: Mapping[str, Promise | str] = {
+MESSAGES: Mapping[str, Promise | str] = {
     "bad_request": _("the request is malformed: its host, its size or its parameters"),
     "no_permission": _("this login has no permission to read this"),
     "no_applications": _("no kind of entity here is an application: each stands alone"),
@@ -127,14 +121,15 @@ def answer(error: Exception, context: Mapping[str, Any]) -> HttpResponse:
     """The answer for an exception in a view; the EXCEPTION_HANDLER of DRF."""
     error = deadline.reason() or error  # it came of the end, for example a cancelled statement
     status, code = _kind(error)
-    if status >= 500 and not isinstance(error, StoppedError | BusyError):
+    if status >= 500 and not isinstance(error, TooLongError | BusyError):
         log.error("API: %s", code, exc_info=error)
     more = {"parameter": error.name} if isinstance(error, BadParameterError) else {}
-    own = code not in _MESSAGES or isinstance(error, UnavailableError | RuleFailedError)
+    own = code not in MESSAGES or isinstance(error, UnavailableError | RuleFailedError)
     message = str(error) if own else ""
     if isinstance(error, exceptions.NotAuthenticated):
         message = str(_("nobody is logged in; log in, or send a token"))
-    if isinstance(error, NotFoundError) and error.unanswered:
+    reader = getattr(context.get("view"), "reader", None)
+    if isinstance(error, NotFoundError) and reader is not None and reader.old.asked.failed:
         message += f"; {_('the old service does not answer, it may have more')}"
     response = _response(context["request"], status, code, message, **more)
     if isinstance(error, exceptions.APIException):
@@ -150,8 +145,7 @@ def answer(error: Exception, context: Mapping[str, Any]) -> HttpResponse:
 def handler(
     status: int, code: str, page: Callable[..., HttpResponse]
 ) -> Callable[..., HttpResponse]:
-    """A Django error handler: the JSON error under /api/, Django's own page elsewhere. 503 where
-    the database is away."""
+    """A Django error handler: JSON under /api/, else a page. 503: no database."""
 
     def handle(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
         cause = sys.exception() if status == 500 else None
@@ -176,7 +170,7 @@ def _response(
     identifier = request.META.setdefault(REQUEST_ID, uuid.uuid4().hex)
     language = language_of(request)
     with translation.override(language):
-        text = message or str(_MESSAGES[code])
+        text = message or str(MESSAGES[code])
     error = {"code": code, "message": text, "requestId": identifier}
     response = HttpResponse(
         dumps({"status": "error", "error": error | more}),
@@ -189,7 +183,7 @@ def _response(
 
 
 def _kind(error: Exception) -> tuple[int, str]:
-    for kinds, status, code in _KINDS:
+    for kinds, status, code in KINDS:
         if isinstance(error, kinds):
             return status, code
     return 500, "internal_error"

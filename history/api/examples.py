@@ -1,7 +1,5 @@
 """One example answer of every call for the OpenAPI document. Tests check them by the schemas."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from history.entities import CHILDREN, ENTITIES, ROOT
@@ -138,7 +136,6 @@ STORE = {
         "gaps": 1,
         "missing": 2,
         "arrived": 0,
-        "recovered": 5,
     },
     "retired": [
         {
@@ -191,49 +188,17 @@ FATE: dict[str, Any] = {
     "topic": SHOWN.topics[0],
     "partition": 0,
     "offset": 1742,
-    "recoveredFrom": None,
     "mayBe": None,
 }
-ERRORS: dict[int, list[tuple[str, str]]] = {
-    400: [
-        ("bad_parameter", "pageSize: must be a whole number from 1 to 500"),
-        ("bad_request", "the request is malformed: its host, its size or its parameters"),
-    ],
-    401: [("not_authenticated", "nobody is logged in; log in, or send a token")],
-    403: [
-        ("no_permission", "this login has no permission to read this"),
-        (
-            "need_to_know",
-            "this application is open only to those who work on it; the attempt is recorded",
-        ),
-    ],
-    404: [
-        ("not_found", f"the store has no version of {SHOWN.name} {ID}"),
-        ("older_than_retention", "versions before 2025-04-04 are not kept"),
-        ("unknown_entity", f"there is no kind of entity of this name; there are {SHOWN.name}"),
-    ],
-    405: [("method_not_allowed", "this address takes GET, HEAD and OPTIONS only")],
-    429: [
-        (
-            "too_many_requests",
-            "too many requests; the header Retry-After says how long to wait",
-        ),
-    ],
-    503: [
-        ("unavailable", "the database cannot be reached; try again in a moment"),
-        (
-            "journal_unavailable",
-            "who looks at what cannot be written down now, so nothing is shown; try again in a"
-            " moment",
-        ),
-        ("archive_unavailable", "the archive cannot be read; try again later, or without it"),
-        (
-            "too_long",
-            "the answer takes longer than a request may; ask for less: a smaller pageSize, a"
-            " shorter period (from, to), one entity instead of the application",
-        ),
-        ("busy", "too many requests of this kind at once; try again in a moment"),
-    ],
+# Of the errors whose message depends on the request; the others have one message each.
+MESSAGES = {
+    "bad_parameter": "pageSize: must be a whole number from 1 to 500",
+    "not_authenticated": "nobody is logged in; log in, or send a token",
+    "need_to_know": "this application is open only to those who work on it; the attempt is"
+    " recorded",
+    "not_found": f"the store has no version of {SHOWN.name} {ID}",
+    "older_than_retention": "versions before 2025-04-04 are not kept",
+    "unknown_entity": f"there is no kind of entity of this name; there are {SHOWN.name}",
 }
 
 

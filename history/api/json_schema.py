@@ -1,7 +1,5 @@
 """The words in which the shapes of answers are written, as JSON Schema."""
 
-from __future__ import annotations
-
 from typing import Any
 
 Schema = dict[str, Any]

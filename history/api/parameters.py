@@ -1,7 +1,5 @@
 """Query parameters. An unknown, repeated or malformed one is refused: 400 with its name."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Set
 from datetime import UTC, datetime, tzinfo
@@ -19,7 +17,7 @@ from history.timeline import BadParameterError
 E = TypeVar("E", bound=Enum)
 
 TEXT_LENGTH = 300
-TOKEN_LENGTH = 6000  # of the last page but one of a search; the others are short
+TOKEN_LENGTH = 7000  # of the last page but one of a search; the others are short
 DIGITS = re.compile(r"-?[0-9]{1,18}", re.ASCII)
 # What the directory of zones has besides them: they are of no place.
 NO_ZONES = {"Factory", "localtime", "posixrules"}
@@ -28,10 +26,7 @@ LOST_PLUS = re.compile(r" (?=\d{2}(:?\d{2})?$)")
 
 
 class Parameters:
-    """The parameters of one request. accepts: the names that the call knows.
-
-    An ignored filter with a typing error would give a wrong answer, so an unknown name is an error.
-    """
+    """The parameters of one request. accepts: known names; another one is an error."""
 
     def __init__(self, given: QueryDict, accepts: Set[str], query: str) -> None:
         """query: the encoded query string, of which `given` are the parameters."""
@@ -42,8 +37,7 @@ class Parameters:
         self._given = given
 
     def text(self, name: str, length: int | None = TEXT_LENGTH) -> str | None:
-        """The unchanged value, 1 to `length` characters; None if not given. length: None where
-        the address alone limits it."""
+        """The unchanged value, 1 to `length` characters (None: any); None if not given."""
         values = self._given.getlist(name)
         if not values:
             return None
@@ -107,8 +101,7 @@ class Parameters:
         return ZoneInfo(name)
 
     def moment(self, name: str, zone: tzinfo) -> datetime | None:
-        """A moment in ISO 8601, truncated to microseconds, aware, in UTC; without an offset it is a
-        time in `zone`."""
+        """A moment in ISO 8601, truncated to microseconds, aware, UTC; else a time in `zone`."""
         value = self.text(name)
         if value is None:
             return None

@@ -1,10 +1,13 @@
 """The OpenAPI document and the page that shows it. Both need no log-in: they contain no data."""
 
-from __future__ import annotations
-
+from functools import cache
 from typing import Any
 
+from django.http import HttpResponse
+from drf_spectacular.generators import SchemaGenerator
 from drf_spectacular.renderers import OpenApiJsonRenderer2
+from drf_spectacular.settings import patched_settings
+from drf_spectacular.utils import extend_schema
 from drf_spectacular.views import SpectacularAPIView, SpectacularSwaggerSplitView
 from rest_framework.permissions import AllowAny
 from rest_framework.request import Request
@@ -13,7 +16,7 @@ from history.api.call import Options
 from history.api.components import COMPONENTS
 
 
-class Open(Options):
+class OpenSchema(Options):
     """What everybody may see, in English only, whatever language is asked for."""
 
     authentication_classes = []
@@ -25,14 +28,26 @@ class Open(Options):
         return answer
 
 
-class Schema(Open, SpectacularAPIView):
+class Schema(OpenSchema, SpectacularAPIView):
     """GET /api/schema/: OpenAPI 3.1 in JSON."""
 
     renderer_classes = [OpenApiJsonRenderer2]
-    custom_settings = {"APPEND_COMPONENTS": {"schemas": COMPONENTS}}
+
+    @extend_schema(exclude=True)
+    def get(self, request: Request, *_: Any, **__: Any) -> HttpResponse:  # noqa: ARG002
+        return HttpResponse(document(), content_type=OpenApiJsonRenderer2.media_type)
 
 
-class Docs(Open, SpectacularSwaggerSplitView):
+@cache
+def document() -> bytes:
+    """The document. Made once in a process: it is large, and everybody may ask for it."""
+    with patched_settings({"APPEND_COMPONENTS": {"schemas": COMPONENTS}}):
+        found = SchemaGenerator().get_schema(request=None, public=True)  # type: ignore[no-untyped-call]
+    made: bytes = OpenApiJsonRenderer2().render(found)
+    return made
+
+
+class Docs(OpenSchema, SpectacularSwaggerSplitView):
     """GET /api/docs/: Swagger UI, served from here, with its script in a separate file."""
 
     template_name = "history/swagger.html"

@@ -1,20 +1,18 @@
 """GET /api/v1/trace: what became of one version or one message."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from django.utils.translation import gettext as _
 
 from history import trace
 from history.api import access, describe, examples
-from history.api.answers import Answer, Output
+from history.api.answers import Answer, AnswerFormat
 from history.api.call import Call, Question
 from history.api.parameters import one_of, whole_number
 from history.entities import BY_NAME, BY_TOPIC
 from history.record import ID_LENGTH, MAX_VERSION
 from history.timeline import BadParameterError
-from history.trace import Fate, Place
+from history.trace import Fate, MessagePlace
 
 LARGEST_PARTITION = 2**31 - 1
 LARGEST_OFFSET = 10**18 - 1
@@ -52,7 +50,9 @@ class Trace(Call):
                 raise BadParameterError("entity", one_of(BY_NAME))
             id = parameters.required("id", ID_LENGTH)
             number = _number(question, "version", MAX_VERSION)
-            return as_answer(trace.of_version(BY_NAME[kind], id, number), question.output)
+            return as_answer(
+                trace.of_version(question.reader, BY_NAME[kind], id, number), question.output
+            )
         for name in OF_VERSION:
             if parameters.text(name, None) is not None:
                 text = _("cannot be given together with topic, partition or offset")
@@ -60,7 +60,7 @@ class Trace(Call):
         topic = parameters.required("topic")
         if topic not in BY_TOPIC:
             raise BadParameterError("topic", one_of(BY_TOPIC))
-        place = Place(
+        place = MessagePlace(
             topic,
             _number(question, "partition", LARGEST_PARTITION),
             _number(question, "offset", LARGEST_OFFSET),
@@ -68,7 +68,7 @@ class Trace(Call):
         return as_answer(trace.of_message(place), question.output, named=False)
 
 
-def as_answer(fate: Fate, output: Output, *, named: bool = True) -> Answer:
+def as_answer(fate: Fate, output: AnswerFormat, *, named: bool = True) -> Answer:
     """named: whether to say which version a message is."""
     name, place, may_be = fate.name if named else None, fate.place, fate.may_be
     return {
@@ -84,7 +84,6 @@ def as_answer(fate: Fate, output: Output, *, named: bool = True) -> Answer:
         "topic": place.topic if place else None,
         "partition": place.partition if place else None,
         "offset": place.offset if place else None,
-        "recoveredFrom": fate.source or None,
         "mayBe": may_be
         and {"unread": may_be.unread, "lost": may_be.lost, "expired": may_be.expired},
     }

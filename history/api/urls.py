@@ -1,7 +1,4 @@
-"""The addresses under /api/v1/. An id may hold slashes, so the longer addresses come first: the end
-of an address names the call, and everything before it is the id."""
-
-from __future__ import annotations
+"""The addresses under /api/v1/. An id may hold slashes, so the longer addresses come first."""
 
 from collections.abc import Callable
 
@@ -12,17 +9,15 @@ from django.views.decorators.gzip import gzip_page
 from history.addresses import APPLICATION_ID, ID
 from history.api import applications, trace, views
 from history.api.call import Call
-from history.api.tagged import tagged as with_tag
 from history.entities import ROOT
 
 ENTITY = f"history/<str:entity>/{ID}"
 APPLICATION = f"applications/{APPLICATION_ID}"
 
 
-def _call(view: type[Call], *, tagged: bool = False) -> Callable[..., HttpResponseBase]:
-    """The view, compressed where the client takes it; tagged: with ETag and If-None-Match."""
-    function = view.as_view()
-    return gzip_page(with_tag(function) if tagged else function)
+def _call(view: type[Call]) -> Callable[..., HttpResponseBase]:
+    """The view, compressed where the client takes it."""
+    return gzip_page(view.as_view())
 
 
 def _of_applications() -> list[URLPattern]:
@@ -41,7 +36,7 @@ urlpatterns = [
     path(f"{ENTITY}/fields", _call(views.Field)),
     path(f"{ENTITY}/blame", _call(views.Blame)),
     path(f"{ENTITY}/versions", _call(views.Versions)),
-    path(f"{ENTITY}/versions/<str:version>", _call(views.SingleVersion, tagged=True)),
+    path(f"{ENTITY}/versions/<str:version>", _call(views.SingleVersion)),
     path(ENTITY, _call(views.Timeline)),
     *_of_applications(),
     path("search", _call(applications.Search)),

@@ -1,7 +1,5 @@
 """The calls about one entity."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 
@@ -46,7 +44,7 @@ class Timeline(Call):
             archive=question.parameters.flag("archive"),
             **question.page(),
         )
-        return answers.page(timeline.page(query), question.output)
+        return answers.page(timeline.page(question.reader, query), question.output)
 
 
 @describe.call(
@@ -83,7 +81,9 @@ class SingleVersion(Call):
         include = question.output.include
         made = question.parameters.moment("updatedAt", question.output.zone)
         first = question.parameters.text("path", length=None)
-        found = timeline.version(question.entity, question.id, number, include, made, first)
+        found = timeline.version(
+            question.reader, question.entity, question.id, number, include, made, first
+        )
         return answers.version(found, question.output, question.after("changesAfter"))
 
 
@@ -107,7 +107,7 @@ class Compare(Call):
         old, new = (
             whole_number(name, parameters.required(name), 0, MAX_VERSION) for name in ("from", "to")
         )
-        found = timeline.compare(question.entity, question.id, old, new)
+        found = timeline.compare(question.reader, question.entity, question.id, old, new)
         alone = replace(output, include=output.include & {Include.ENTITY})
         data: Answer = {
             "from": answers.version(found.before, alone),
@@ -135,7 +135,7 @@ class At(Call):
 
     def answer(self, question: Question) -> Answer:
         moment = question.parameters.required_moment("time", question.output.zone)
-        found = timeline.at(question.entity, question.id, moment)
+        found = timeline.at(question.reader, question.entity, question.id, moment)
         return {
             "time": question.output.moment(moment),
             **answers.version(found, question.output),
@@ -161,7 +161,7 @@ class Field(Call):
     def answer(self, question: Question) -> Answer:
         path = question.parameters.required("path", length=None)
         size, token = question.page_size(), question.page_token()
-        found = timeline.field(question.entity, question.id, path, size, token)
+        found = timeline.field(question.reader, question.entity, question.id, path, size, token)
         values = [answers.field_value(each, question.output) for each in found.values]
         label = found.label.text(question.output.language) if found.label else None
         return answers.paged({"path": path, "label": label, "values": values}, found.next_token)
@@ -182,7 +182,7 @@ class Blame(Call):
     dear = True
 
     def answer(self, question: Question) -> Answer:
-        found = timeline.blame(question.entity, question.id)
+        found = timeline.blame(question.reader, question.entity, question.id)
         return {
             **answers.version(found.newest, question.output),
             **answers.leaves(found.leaves, question.output, question.after("leavesAfter")),

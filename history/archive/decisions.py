@@ -1,23 +1,21 @@
 """Seals follow the archive: the newest seal of an archived day is that of its archived rows."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from datetime import date, datetime
 
 import msgspec
 
-from history import days
-from history.archive import manifest, origin, scrubbing
+from history.archive import manifest, provenance, scrubbing
 from history.archive.manifest import Manifest
 from history.archive.parquet import row_hash
 from history.archive.store import ArchiveError, Store, folder
 from history.base import clock
 from history.base.table import counted
-from history.canonical import Connection, Digest
+from history.daily import days
+from history.daily.canonical import Connection, Digest
 from history.entities import Entity
 from history.models import ArchivedDay, DaySeal
-from history.seals import late
+from history.seals import late_rows
 from history.seals.seal import add
 
 
@@ -32,33 +30,29 @@ class Adopted(msgspec.Struct, frozen=True, rename="camel"):
 
 
 def adopt(store: Store, table: str, day: date, why: str) -> int:
-    """Note the archived rows of a day in the database; returns how many. From now on they count.
-
-    All files are read, and what the manifest says of the ids in them is corrected. The reason stays
-    in `adopted.json` of the day's folder. Only with the lock of maintain's runs. Raises
-    ArchiveError if the day is not in the archive, is damaged, is noted like that already, or has
-    fewer rows than noted: those only `forget` gives up.
-    """
-    found, known = manifest.load(store, table, day), origin.noted(table, day)
+    """Note the archived rows of a day in the database; returns how many. All files are read; the
+    reason stays in `adopted.json` of the day's folder. Only with the lock of maintain's runs.
+    Raises ArchiveError if the day is not archived, damaged, noted already, or has fewer rows than
+    noted."""
+    found, known = manifest.load(store, table, day), provenance.noted(table, day)
     if found is None:
         raise ArchiveError(f"{table} {day} is not in the archive")
-    true = scrubbing.corrected(store, found)
-    if known and (known.digest, known.files) == (true.digest, true.files):
+    if known and (known.digest, known.files) == (found.digest, found.files):
         raise ArchiveError(f"the database knows these rows of {table} {day} already")
     if known and found.rows < known.rows:
         raise ArchiveError(
             f"the archive has {counted(found.rows, 'row')} of {table} {day}, the database "
             f"noted {known.rows}. Only `partitions forget` gives archived rows up"
         )
-    for _ in manifest.checked_rows(store, true):
+    if wrong := scrubbing.damaged(store, found):
+        raise ArchiveError(wrong)
+    for _ in manifest.checked_rows(store, found):
         pass
     before = known.digest if known else None
     entry = Adopted(found.rows, found.digest, before, why, clock.now())
     manifest.add(store, f"{folder(table, day)}/adopted.json", Adopted, entry)
-    if true != found:
-        manifest.save(store, true)
-    origin.note(true)
-    return true.rows
+    provenance.note(found)
+    return found.rows
 
 
 class Forgotten(msgspec.Struct, frozen=True, rename="camel"):
@@ -71,12 +65,9 @@ class Forgotten(msgspec.Struct, frozen=True, rename="camel"):
 
 
 def forget(store: Store, table: str, day: date, why: str) -> int:
-    """Remove a day of one table from the archive; returns how many rows it had.
-
-    The reason stays in `forgotten.json` of the day's folder. Rows that are in the table stay there.
-    A call that was interrupted can be repeated. Only with the lock of maintain's runs. Raises
-    ArchiveError if nothing of the day is in the archive.
-    """
+    """Remove a day of one table from the archive; returns how many rows it had. The reason stays in
+    `forgotten.json` of the day's folder. Can be repeated. Only with the lock of maintain's runs.
+    Raises ArchiveError if nothing of the day is in the archive."""
     try:
         found = manifest.load(store, table, day)
     except ArchiveError:
@@ -114,27 +105,26 @@ class Before:
 def before(connection: Connection, table: str, day: date) -> Before:
     """To be called before a day is archived."""
     archived = ArchivedDay.objects.filter(table=table, day=day).first()
-    return Before(late.count(connection, table, day), archived.digest if archived else None)
+    return Before(late_rows.count(connection, table, day), archived.digest if archived else None)
 
 
 def follow(
     connection: Connection, store: Store, entity: Entity, earlier: Before, done: Manifest
 ) -> None:
-    """Seal the archived rows of a day if they are the sealed rows and rows that came late.
-
-    Does nothing if the day has no seal or no late row, or if its rows cannot be accounted for: then
-    `verify` reports the day. To be called after the day is archived and before the database says
-    so, with the lock of maintain's runs; after an interruption the next call does the rest.
-    """
+    """Seal the archived rows of a day if they are the sealed rows and rows that came late; else
+    nothing, and `verify` reports the day. Call it after the day is archived and before the database
+    says so, with the lock of maintain's runs."""
     table, day = entity.table, done.day
     newest = DaySeal.objects.filter(table=table, day=day).order_by("-id").first()
     if newest is None:
         return
-    with late.one_snapshot(connection):
-        count = late.count(connection, table, day)
+    with late_rows.one_snapshot(connection):
+        count = late_rows.count(connection, table, day)
         if not count or count != earlier.late:  # a row that came meanwhile waits for the next run
             return
-        found = late.digests(connection, entity, day, days.locate(connection, table, day).child)
+        found = late_rows.digests(
+            connection, entity, day, days.locate(connection, table, day).child
+        )
         rows, rest = found.rows.finish(), found.rest.finish()
         whole = rest == newest.digest and rows == done.digest
         returned = not found.rest.rows and earlier.archived == newest.digest
@@ -142,7 +132,7 @@ def follow(
             return
         if done.digest != newest.digest:
             add(connection, table, day, found.rows if whole else _read(store, done))
-        late.include(connection, table, day)
+        late_rows.include(connection, table, day)
 
 
 def _read(store: Store, done: Manifest) -> Digest:

@@ -1,10 +1,4 @@
-"""What the archive says of a day: its files, their checksums, and the digest of its rows.
-
-The manifest is the only list of the files that count, and it is replaced as a whole. A file is
-never written twice under one name, so a manifest stays true until the next one replaces it.
-"""
-
-from __future__ import annotations
+"""What the archive says of a day: its files, their checksums, and the digest of its rows."""
 
 import re
 from collections.abc import Iterable, Iterator
@@ -18,7 +12,7 @@ from django.db import connection
 from history.archive import parquet
 from history.archive.parquet import Row, row_hash
 from history.archive.store import ArchiveError, Store, folder
-from history.canonical import Digest
+from history.daily.canonical import Digest
 from history.entities import Entity
 from history.models import ArchivedDay
 
@@ -43,9 +37,9 @@ class File(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class Manifest(msgspec.Struct, frozen=True, rename="camel"):
-    """One day of one table, complete. digest: of the ordered rows, as history.canonical computes
-    it. table_bytes: the size of the day in PostgreSQL, with indexes and TOAST. generation: 1, and
-    one more with each merge of rows that came later."""
+    """One day of one table, complete. digest: of the ordered rows, as history.daily.canonical
+    computes it. table_bytes: the size of the day in PostgreSQL, with indexes and TOAST.
+    generation: 1, and one more with each merge of rows that came later."""
 
     table: str
     day: date
@@ -62,16 +56,8 @@ class Manifest(msgspec.Struct, frozen=True, rename="camel"):
         return sum(file.bytes for file in self.files)
 
 
-class FinishedFiles(msgspec.Struct, frozen=True):
-    """The finished files of a generation whose manifest is not written yet."""
-
-    generation: Count
-    files: tuple[File, ...]
-
-
 def load(store: Store, table: str, day: date) -> Manifest | None:
-    """The manifest of a day; None if the day is not in the archive. Raises ArchiveError if it
-    cannot be understood."""
+    """The manifest of a day; None if it is not in the archive. Raises ArchiveError."""
     name = _path(table, day, "manifest")
     text = store.read(name)
     if text is None:
@@ -97,28 +83,9 @@ def delete(store: Store, table: str, day: date) -> None:
     store.delete(_path(table, day, "manifest"))
 
 
-def load_progress(store: Store, table: str, day: date) -> FinishedFiles | None:
-    """The finished files of an interrupted run; None if there are none that can be used."""
-    text = store.read(_path(table, day, "progress"))
-    try:
-        found = None if text is None else msgspec.json.decode(text, type=FinishedFiles)
-    except msgspec.DecodeError:
-        return None
-    return found if found and _listed(table, day, found.files) else None
-
-
-def save_progress(store: Store, table: str, day: date, progress: FinishedFiles) -> None:
-    store.put(_path(table, day, "progress"), _json(progress))
-
-
-def clear_progress(store: Store, table: str, day: date) -> None:
-    store.delete(_path(table, day, "progress"))
-
-
 def tidy(store: Store, table: str, day: date, needed: Iterable[File]) -> None:
-    """Delete the Parquet files of a day that are not needed, unfinished ones too: those of replaced
-    generations, and those that interrupted runs left. Only with the lock of maintain's runs."""
-    clear_progress(store, table, day)
+    """Delete the Parquet files of a day that are not needed, unfinished ones too."""
+    store.delete(_path(table, day, "progress"))  # of a release that kept one
     keep = {file.name for file in needed}
     for name in store.names(folder(table, day)):
         if ".parquet" in name and name not in keep:
@@ -149,11 +116,8 @@ def _json(value: object) -> bytes:
 
 
 def checked_rows(store: Store, known: Manifest) -> Iterator[Row]:
-    """The archived rows of a day, in their order; one row group in memory.
-
-    Raises ArchiveError if a file cannot be read, or after the last row if the rows are not those of
-    the manifest: what was made of them must then be thrown away.
-    """
+    """The archived rows of a day, in their order; one row group in memory. Raises ArchiveError if a
+    file cannot be read, or after the last row if they are not those of the manifest."""
     digest = Digest()
     try:
         for row in rows(store, known):

@@ -1,7 +1,5 @@
 """The Parquet files: the rows of one day, sorted, in row groups that are found by id."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Iterator, Sequence
 from typing import IO, Any
@@ -9,7 +7,7 @@ from typing import IO, Any
 import pyarrow as pa
 from pyarrow import parquet as pq
 
-from history.canonical import columns, encode
+from history.daily.canonical import columns, encode
 from history.entities import Entity
 
 GROUP_ROWS = 10_000
@@ -41,10 +39,8 @@ def schema(entity: Entity) -> pa.Schema:
 
 
 class Writer:
-    """Writes rows, as history.canonical.fields selects them, to one file. One row group in memory.
-
-    ordered: the rows come by id and version; the file declares that.
-    """
+    """Writes rows, as history.daily.canonical.fields selects them, to a file; one row group in
+    memory. ordered: the rows come by id and version; the file declares that."""
 
     def __init__(self, sink: IO[bytes], entity: Entity, ordered: bool = True) -> None:
         self._schema = schema(entity)
@@ -96,19 +92,11 @@ def rows(file: IO[bytes], groups: Sequence[int] | None = None) -> Iterator[Row]:
         yield from zip(*values, strict=True)
 
 
-def checked_rows(file: IO[bytes]) -> Iterator[Row]:
-    """All rows of a file like `rows`. Raises ValueError if it has other columns than Writer gives
-    it, or if `groups_of` would not find one of its rows."""
+def check_columns(file: IO[bytes]) -> None:
+    """Raise ValueError if a file has other columns than Writer gives it."""
     schema = pq.ParquetFile(file).schema_arrow
     if any(TYPES.get(field.name) != field.type for field in schema) or schema.names[0] != "id":
         raise ValueError("it has other columns than the files of the archive")
-    metadata = pq.ParquetFile(file).metadata
-    for number in range(metadata.num_row_groups):
-        bounds = metadata.row_group(number).column(0).statistics
-        for row in rows(file, [number]):
-            if not _spans(bounds, row[0]):
-                raise ValueError(f"its footer hides {row[0]}")
-            yield row
 
 
 def groups_of(file: IO[bytes], id_: str) -> list[int]:
@@ -117,14 +105,9 @@ def groups_of(file: IO[bytes], id_: str) -> list[int]:
     found = []
     for number in range(metadata.num_row_groups):
         bounds = metadata.row_group(number).column(0).statistics
-        if _spans(bounds, id_):
+        if bounds is None or not bounds.has_min_max or bounds.min <= id_ <= bounds.max:
             found.append(number)
     return found
-
-
-def _spans(bounds: pq.Statistics | None, id_: str) -> bool:
-    """Whether a row group with these least and greatest ids may hold an id."""
-    return bounds is None or not bounds.has_min_max or bool(bounds.min <= id_ <= bounds.max)
 
 
 def row_hash(row: Row) -> bytes:

@@ -1,7 +1,5 @@
 """Reading the versions of one entity from the archive, by row groups and never by whole files."""
 
-from __future__ import annotations
-
 import heapq
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -14,12 +12,11 @@ import msgspec
 import pyarrow as pa
 from psycopg import sql
 
-from history import canonical
 from history.archive import manifest, parquet
 from history.archive.manifest import File, Manifest
 from history.archive.parquet import GROUP_ROWS, Row, row_hash
 from history.archive.store import ArchiveError, Store
-from history.canonical import Connection, Digest, columns, digest, fields, order, twins
+from history.daily.canonical import Connection, Digest, columns, digest, fields, order, twins
 from history.documents.jsonb import from_store
 from history.entities import Entity
 from history.models import ArchivedDay
@@ -44,12 +41,9 @@ class ArchivedVersion(NamedTuple):
 def versions(
     store: Store, entity: Entity, id_: str, since: date | None = None, until: date | None = None
 ) -> list[ArchivedVersion]:
-    """The archived versions of one entity from the days since..until, both included, in the order
-    of version and time. A restored day is in the archive too.
-
-    Opens the files whose ids span the given one, and of those reads the row groups that may hold
-    it. Raises OSError if the archive does not answer, ArchiveError if a file is broken.
-    """
+    """The archived versions of one entity from the days since..until, both included, by version and
+    time; restored days too. Opens only files and row groups that may hold the id. Raises OSError if
+    the archive does not answer, ArchiveError if a file is broken."""
     wanted = _listed(entity, since, until)
     while True:
         try:
@@ -108,16 +102,9 @@ def _version(entity: Entity, row: parquet.Row) -> ArchivedVersion:
     return ArchivedVersion(**named)
 
 
-# (id, version, updated_at in microseconds): the primary key, in the order of the files
-Key = tuple[str, int, int]
-
-
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """All rows of a day: those of `source`, its table, and those that are archived already.
-
-    archived: the manifest of the latter; None to leave them out.
-    """
+    """All rows of a day: of `source`, its table, and those archived (None: without)."""
 
     connection: Connection
     store: Store
@@ -126,25 +113,23 @@ class Rows:
     archived: Manifest | None = None
 
     @contextmanager
-    def ordered(self, after: Key | None = None) -> Iterator[Iterator[Row]]:
-        """Each row once, in the order of the files, those after a key; streamed, so that no day is
-        in memory. Raises ArchiveError where a row of the table differs from the archived one, and
-        at the end if the archived rows are not those of the manifest."""
-        where = sql.SQL("true") if after is None else canonical.after(after)
-        query = sql.SQL("COPY (SELECT {} FROM {} WHERE {} ORDER BY {}) TO STDOUT (FORMAT BINARY)")
+    def ordered(self) -> Iterator[Iterator[Row]]:
+        """Each row once, in the order of the files; streamed, so that no day is in memory. Raises
+        ArchiveError where a row of the table differs from the archived one, and at the end if the
+        archived rows are not those of the manifest."""
+        query = sql.SQL("COPY (SELECT {} FROM {} ORDER BY {}) TO STDOUT (FORMAT BINARY)")
         child = () if self.entity.parent is None else ("text",)
         by, apart = order(self.connection, self.entity), twins(self.connection, self.entity)
         with (
             self.connection.cursor() as cursor,
-            cursor.copy(query.format(fields(self.entity), self.source, where, by)) as copy,
+            cursor.copy(query.format(fields(self.entity), self.source, by)) as copy,
         ):
             copy.set_types(["text", "int4", "int8", "text", "text", "int4", *child, "text"])
             if self.archived is None:
                 yield copy.rows()
             else:
                 known = manifest.checked_rows(self.store, self.archived)
-                later = known if after is None else (r for r in known if _sortable(r) > _key(after))
-                yield union(later, copy.rows(), apart)
+                yield union(known, copy.rows(), apart)
 
     def digest(self, progress: Callable[[int], None]) -> str:
         """The digest of all rows; by the server if all are in the table."""
@@ -161,8 +146,7 @@ class Rows:
 
 def union(archived: Iterable[Row], table: Iterable[Row], apart: bool) -> Iterator[Row]:
     """Two ordered streams as one, a row that both have once. apart: rows of different applications
-    are different rows. Raises ArchiveError for two rows with the same key and different contents.
-    """
+    are different rows. Raises ArchiveError for two rows with one key and different contents."""
     last: Row | None = None
     for row in heapq.merge(archived, table, key=_with_application if apart else _sortable):
         if last is not None and row[:3] == last[:3] and not (apart and row[6] != last[6]):
@@ -184,7 +168,3 @@ def _sortable(row: Row) -> tuple[bytes, int, int]:
 def _with_application(row: Row) -> tuple[bytes, int, int, bytes]:
     """As _sortable, and of rows with one key the application, which comes before the snapshot."""
     return *_sortable(row), row[6].encode()
-
-
-def _key(key: Key) -> tuple[bytes, int, int]:
-    return key[0].encode(), key[1], key[2]

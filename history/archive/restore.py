@@ -1,24 +1,23 @@
 """Restoring a day from the archive: all its rows or none."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from datetime import UTC, date, datetime
 
 from psycopg import errors, sql
 
-from history import days, distribution
+from history import distribution
 from history.archive import manifest, parquet
 from history.archive.manifest import Manifest
 from history.archive.parquet import row_hash
 from history.archive.store import ArchiveError, Store
 from history.archive.write import ReportRows, count
 from history.base.table import counted
-from history.canonical import Connection, Digest, columns, digest, twins
-from history.days import State
-from history.distribution import APPLICATION, homes
+from history.daily import days
+from history.daily.canonical import Connection, Digest, columns, digest, twins
+from history.daily.days import DayState
+from history.distribution import APPLICATION, child_home_table
 from history.entities import Entity
-from history.seals import late
+from history.seals import late_rows
 
 KEY = ("id", "updated_at", "version")
 
@@ -30,17 +29,13 @@ def restore(
     day: date,
     progress: ReportRows = lambda _: None,
 ) -> Manifest:
-    """Bring a day of one table back as a partition that maintain keeps until `release`.
+    """Bring a day of one table back as a partition that maintain keeps until `release`, in one
+    transaction. Rows that the table has of that day are kept. Readers and writers go on. Only with
+    the lock of maintain's runs; `connection` is in autocommit mode.
 
-    The rows go to a new table next to the others, which becomes the partition when it is complete
-    and has the digest of the manifest. Rows that the table has of that day are kept, also those
-    that arrive meanwhile. All of it is one transaction: a process that is killed leaves nothing.
-    Readers and writers of the table go on. Only with the lock of maintain's runs; `connection` is
-    in autocommit mode.
-
-    Raises ArchiveError if the archive does not have the day or has other rows than its manifest
-    says, if all rows are in the table, if one of them differs there, or if a transaction that uses
-    the table stays open; ForeignTableError if the partition is not ours.
+    Raises ArchiveError if the archive lacks the day or has other rows than its manifest says, if
+    all rows are in the table, if one differs there, or if a transaction that uses the table stays
+    open; ForeignTableError if the partition is not ours.
     """
     table = entity.table
     wanted = manifest.load(store, table, day)
@@ -59,10 +54,10 @@ def _restore(
     connection: Connection, store: Store, entity: Entity, wanted: Manifest, progress: ReportRows
 ) -> None:
     table, day = wanted.table, wanted.day
-    if days.locate(connection, table, day).state is State.PENDING:
+    if days.locate(connection, table, day).state is DayState.PENDING:
         days.retry_lock(lambda: days.finalize(connection, table, day), days.LOCK_WAIT_S)
     place = days.locate(connection, table, day)
-    if place.state is not State.ABSENT and _is_complete(connection, entity, place, wanted):
+    if place.state is not DayState.ABSENT and _is_complete(connection, entity, place, wanted):
         name = days.partition_name(table, day)
         raise ArchiveError(
             f"{name} is there and has {counted(wanted.rows, 'row')}, all that the archive has"
@@ -73,9 +68,9 @@ def _restore(
         days.create_detached(connection, place._replace(child=place.new), day, days.RESTORED)
         _fill(connection, store, entity, place.new, wanted, progress)
         _note_homes(connection, entity, day, place.new)
-        late.forget_repeats(connection, entity, day, place.new, wanted.digest)
+        late_rows.forget_repeats(connection, entity, day, place.new, wanted.digest)
         merge = _Merge(connection, entity)
-        if days.locate(connection, table, day).state is not State.ABSENT:
+        if days.locate(connection, table, day).state is not DayState.ABSENT:
             merge(place)  # before any lock: later only rows that arrive meanwhile are left
         days.replace(connection, table, day, merge)
 
@@ -126,13 +121,12 @@ def _fill(
 def _note_homes(connection: Connection, entity: Entity, day: date, new: sql.Identifier) -> None:
     """Where the rows are on several nodes, let children be found whose pairs left with the day."""
     if entity.parent is not None and distribution.active(connection):
-        homes.note_homes(connection, entity.name, day, new)
-        homes.note_moved_of(connection, entity.name, new)
+        child_home_table.note_homes(connection, entity.name, day, new)
+        child_home_table.note_moved_of(connection, entity.name, new)
 
 
 class _Merge:
-    """Copies the rows of a day that its new table does not have. Called again, it does so only if
-    there are more rows than before."""
+    """Copies the rows of a day that its new table does not have."""
 
     def __init__(self, connection: Connection, entity: Entity) -> None:
         self._connection = connection

@@ -1,7 +1,5 @@
 """Reads the archive and compares its files with manifest, database and seal, one day at a time."""
 
-from __future__ import annotations
-
 import hashlib
 import time
 from collections.abc import Callable, Iterator
@@ -12,17 +10,16 @@ import msgspec
 import pyarrow as pa
 from django.db import connection
 from django.db.models import F, QuerySet
-from msgspec.structs import replace
 
-from history import days
 from history.archive import manifest, parquet
 from history.archive.manifest import File, Manifest
 from history.archive.parquet import Row, row_hash
 from history.archive.store import ArchiveError, Store
 from history.base import clock
 from history.base.table import counted
-from history.canonical import Digest
-from history.days import State
+from history.daily import days
+from history.daily.canonical import Digest
+from history.daily.days import DayState
 from history.entities import Entity
 from history.models import ArchivedDay, DaySeal
 
@@ -44,12 +41,9 @@ def damage(
     each: Each = lambda *_: None,
     reading: Reading = lambda _: None,
 ) -> str | None:
-    """What is wrong with a file; None if it is as it was written and as its manifest says.
-
-    Reads its bytes, then its rows if the bytes are right; one row group in memory. each: called
-    with every row. reading: called with the bytes that were read since the last call; each byte
-    counts twice.
-    """
+    """What is wrong with a file; None if it is as its manifest says. Reads its bytes, then its
+    rows; one row group in memory. each: called with every row. reading: called with the bytes since
+    the last call; each byte counts twice."""
     try:
         sha256, size = store.sha256(said.name, reading)
         if (said.sha256, said.bytes) != (sha256, size):
@@ -71,27 +65,8 @@ def damage(
 
 
 def damaged(store: Store, manifest: Manifest) -> str | None:
-    """What is wrong with the first file of a day that is not as it was written; None if all are.
-    Reads every byte and every row."""
+    """What is wrong with the first file of a day that is not as it was written; None if all are."""
     return next(filter(None, (damage(store, file) for file in manifest.files)), None)
-
-
-def corrected(store: Store, known: Manifest) -> Manifest:
-    """The manifest with the first and last ids that its files have. Raises ArchiveError if anything
-    else in it is wrong."""
-    files = tuple(_ids_of(store, said) for said in known.files)
-    if wrong := damaged(store, corrected := replace(known, files=files)):
-        raise ArchiveError(wrong)
-    return corrected
-
-
-def _ids_of(store: Store, said: File) -> File:
-    """said, with the first and last id that the file has; said itself if it cannot be read."""
-    try:
-        found = read(store, said.name)
-    except (ArchiveError, FileNotFoundError):
-        return said
-    return replace(said, first=found.first, last=found.last)
 
 
 def _rows(
@@ -102,13 +77,14 @@ def _rows(
     each: Each = lambda *_: None,
     reading: Reading = lambda _: None,
 ) -> File:
-    """What a file is, by its rows. Raises ArchiveError if it has none, if it is no file of ours, or
-    if an id would not be found by what the footer says of its row group."""
+    """What a file is, by its rows. Raises ArchiveError if it has none or is no file of ours."""
     digest, rows, counted = hashlib.sha256(), 0, 0
     first = last = ""
     try:
         with store.open(name) as opened:
-            for row in parquet.checked_rows(opened):
+            parquet.check_columns(opened)
+            opened.seek(0)
+            for row in parquet.rows(opened):
                 hashed = row_hash(row)
                 digest.update(hashed)
                 each(row, hashed)
@@ -143,10 +119,8 @@ class Checked:
 
 @dataclass(slots=True)
 class Pace:
-    """Slows down reading to a number of bytes per second; 0: as fast as possible.
-
-    tick: called with the bytes read since the last call.
-    """
+    """Slows down reading to a number of bytes per second; 0: as fast as possible. tick: called with
+    the bytes read since the last call."""
 
     rate: int = 0
     tick: Callable[[int], None] = lambda _: None
@@ -166,8 +140,7 @@ class Pace:
 
 
 def waiting(entity: Entity | None = None, day: date | None = None) -> QuerySet[ArchivedDay]:
-    """The archived days in the order in which they should be checked: those with a fault, those
-    that were never checked, then by their last check."""
+    """The archived days in the order in which they should be checked."""
     found = ArchivedDay.objects.all()
     if entity is not None:
         found = found.filter(table=entity.table)
@@ -179,12 +152,8 @@ def waiting(entity: Entity | None = None, day: date | None = None) -> QuerySet[A
 def scrub(
     store: Store, found: QuerySet[ArchivedDay], pace: Pace, seconds: float | None = None
 ) -> Iterator[Checked]:
-    """Check archived days in the given order, and store the result of each: the next run goes on
-    with the others. A day that cannot be read has that as its fault.
-
-    seconds: start no day after this time. The first day is always checked, so that every run makes
-    progress.
-    """
+    """Check archived days in the given order, and store the result of each; a day that cannot be
+    read has that as its fault. seconds: start no day after this time, except the first."""
     began = time.monotonic()
     for number, (key, table, day) in enumerate(list(found.values_list("id", "table", "day"))):
         if number and seconds is not None and time.monotonic() - began >= seconds:
@@ -198,8 +167,7 @@ def scrub(
 
 
 def _check(store: Store, table: str, day: date, pace: Pace) -> Checked | None:
-    """Check a day; None if it is not archived any more. A generation that maintain replaces
-    meanwhile is not a fault: then the new one is checked."""
+    """Check a day; None if it is not archived any more."""
     before = pace.bytes
     for _ in range(TRIES):
         known = ArchivedDay.objects.filter(table=table, day=day).first()
@@ -242,7 +210,9 @@ def _compare(store: Store, known: ArchivedDay, pace: Pace) -> tuple[str | None, 
 
 def _compare_database(known: ArchivedDay, found: Manifest) -> tuple[str | None, str]:
     """Compare a manifest with what the database says of the day. Its files are sound."""
-    in_table = days.locate(connection.connection, known.table, known.day).state is not State.ABSENT
+    in_table = (
+        days.locate(connection.connection, known.table, known.day).state is not DayState.ABSENT
+    )
     if (found.rows, found.digest) != (known.rows, known.digest):
         newer = found.rows >= known.rows and found.archived_at > known.archived_at
         if newer and in_table:

@@ -1,9 +1,4 @@
-"""The files of the archive: in a directory, or in an object store by its URL.
-
-pyarrow's own file systems do both, so no other library is needed.
-"""
-
-from __future__ import annotations
+"""The files of the archive: in a directory or an object store, as pyarrow reads its URL."""
 
 import hashlib
 import os
@@ -36,8 +31,7 @@ class Store:
 
     def __init__(self, url: str) -> None:
         """url: the path of a directory, or file://, s3:// or gs:// as pyarrow takes it. Credentials
-        for S3 come from its usual places (AWS_ACCESS_KEY_ID and so on), or are in the URL. Raises
-        ArchiveError."""
+        for S3 come from AWS_ACCESS_KEY_ID and so on, or the URL. Raises ArchiveError."""
         self.url = url if "://" in url else Path(url).absolute().as_uri()
         try:
             self._files, root = fs.FileSystem.from_uri(self.url)
@@ -51,8 +45,7 @@ class Store:
 
     @contextmanager
     def write(self, name: str) -> Iterator[IO[bytes]]:
-        """A new file to write. It gets its name when the block ends without an error, and it is
-        safe on the disk then."""
+        """A new file. It gets its name, and is safe on the disk, when the block succeeds."""
         path = self._path(name)
         if not self._local:
             try:
@@ -76,10 +69,8 @@ class Store:
         _sync_directory(target.parent)
 
     def put(self, name: str, data: bytes) -> None:
-        """Write a small file, or replace it: whoever reads it gets the old bytes or the new ones.
-
-        Not `write`: that deletes a file that was not finished, and here the old one must stay.
-        """
+        """Write a small file, or replace it: whoever reads it gets the old bytes or the new
+        ones."""
         if self._local:
             with self.write(name) as file:
                 file.write(data)

@@ -1,7 +1,5 @@
 """Archiving one day of one table, with proof that all its rows are in the archive."""
 
-from __future__ import annotations
-
 import hashlib
 import secrets
 from collections.abc import Callable, Iterator
@@ -11,16 +9,17 @@ from functools import partial
 
 from psycopg import sql
 
-from history import days, distribution
-from history.archive import manifest, origin, parquet, scrubbing
+from history import distribution
+from history.archive import manifest, parquet, provenance, scrubbing
 from history.archive.decisions import before, follow
 from history.archive.manifest import File, Manifest
 from history.archive.parquet import Row, Writer, row_hash
-from history.archive.read import Key, Rows
+from history.archive.read import Rows
 from history.archive.store import ArchiveError, Store, folder
 from history.base import clock
 from history.base.table import counted
-from history.canonical import Connection, Digest
+from history.daily import days
+from history.daily.canonical import Connection, Digest
 from history.entities import BY_TABLE, Entity
 from history.models import ArchivedDay
 
@@ -33,10 +32,7 @@ ReportRows = Callable[[int], None]
 @dataclass
 class _Generation:
     """The files of a day that are being written: the digest so far, the files that are finished.
-
-    run: in the names of this run's files. No two runs write to one name, not even a run that was
-    frozen and the one that took over its work.
-    """
+    run: in the names of this run's files, so that no two runs write to one name."""
 
     store: Store
     entity: Entity
@@ -46,7 +42,6 @@ class _Generation:
     run: str = field(default_factory=lambda: secrets.token_hex(4))
     digest: Digest = field(default_factory=Digest)
     files: list[File] = field(default_factory=list)
-    last: Key | None = None  # of the last row in a finished file
 
     def next_name(self) -> str:
         number = len(self.files)
@@ -63,12 +58,10 @@ def archive(
 ) -> Manifest:
     """Make the archive have every row of `source`, the table of a day, and every row it had before.
 
-    A day that is archived already and gets no new row stays as it is. Otherwise all rows go to new
-    files, which are read back, and one manifest replaces the other; the files of the former one
-    stay until `manifest.tidy`. Finished files of an interrupted run are checked and used, unless
-    the table has changed since. Memory: one row group. Only with the lock of maintain's runs.
-    Raises ArchiveError if an archived file is damaged, if a row differs from its archived one, or
-    if the table changes meanwhile.
+    All rows go to new files, which are read back, and one manifest replaces the other; former files
+    stay until `manifest.tidy`. Memory: one row group. Only with the lock of maintain's runs. Raises
+    ArchiveError if an archived file is damaged, a row differs from its archived one, or the table
+    changes meanwhile.
     """
     table = Rows(connection, store, entity, source)
     known = manifest.load(store, entity.table, day)
@@ -92,24 +85,17 @@ def _write(
 ) -> Manifest:
     """Write and check the files of a generation, then its manifest. known: the manifest that it
     replaces. expected: the digest of all rows, where it is computed already."""
-    table = new.entity.table, new.day
-    resumed = _resume(new)
-    with rows.ordered(new.last) as stream:
+    with rows.ordered() as stream:
         while _file(new, stream):
-            finished = manifest.FinishedFiles(new.number, tuple(new.files))
-            manifest.save_progress(new.store, *table, finished)
+            pass
     written, digest = new.digest.rows, new.digest.finish()
-    if expected is None and not resumed:
+    if expected is None:
         same = count(rows.connection, rows.source) == written
     else:
-        same = digest == (expected or rows.digest(new.progress))
+        same = digest == expected
     if not same or (known and written < known.rows):
-        manifest.clear_progress(new.store, *table)
-        if resumed:  # the table may have changed between the two runs
-            again = _Generation(new.store, new.entity, new.day, new.number, new.progress)
-            return _write(rows, again, known, expected)
         raise ArchiveError(
-            f"{table[0]} {table[1]} changed while it was archived: "
+            f"{new.entity.table} {new.day} changed while it was archived: "
             f"{counted(written, 'row was', 'rows were')} written, the table has "
             f"{count(rows.connection, rows.source)}, or others; run it again"
         )
@@ -126,22 +112,6 @@ def _write(
     rows.connection.execute("SELECT 1")  # our session still exists, and so does its run lock
     manifest.save(new.store, done)
     return done
-
-
-def _resume(new: _Generation) -> bool:
-    """Use the finished files of an interrupted run, up to the first that is damaged; False if there
-    is none."""
-    known = manifest.load_progress(new.store, new.entity.table, new.day)
-    for said in known.files if known and known.generation == new.number else ():
-        if scrubbing.damage(new.store, said):
-            break
-        with new.store.open(said.name) as opened:
-            for row in parquet.rows(opened):
-                new.digest.add(row[0], row[1], row_hash(row))
-                new.last = (row[0], row[1], row[2])
-        new.files.append(said)
-        new.progress(new.digest.rows)
-    return bool(new.files)
 
 
 def _file(new: _Generation, stream: Iterator[Row]) -> bool:
@@ -192,7 +162,7 @@ def _bytes(connection: Connection, source: sql.Composable) -> int:
 LAST_DAYS = 10
 
 
-class Archiver:
+class DayArchiver:
     """Archives days, and lets no day be dropped that is not in the archive."""
 
     def __init__(
@@ -207,7 +177,7 @@ class Archiver:
     def archive(self, connection: Connection, table: str, day: date) -> None:
         """Archive a day. Raises ArchiveError or OSError if that is not possible."""
         self._check_known(table, day)
-        origin.check(connection, self._store, BY_TABLE[table], day)
+        provenance.check(connection, self._store, BY_TABLE[table], day)
         place = days.locate(connection, table, day)
         progress = partial(self._progress, table, day)
         self._rows[table, day] = count(connection, place.child)
@@ -215,7 +185,7 @@ class Archiver:
         done = archive(connection, self._store, BY_TABLE[table], day, place.child, progress)
         follow(connection, self._store, BY_TABLE[table], earlier, done)
         self.archived[table, day] = done
-        origin.note(done)
+        provenance.note(done)
         manifest.tidy(self._store, table, day, done.files)
 
     def confirm(self, connection: Connection, table: str, day: date) -> None:
@@ -227,8 +197,7 @@ class Archiver:
 
     def _check_known(self, table: str, day: date) -> None:
         """Raise ArchiveError if the archive has less of a day than the database says, or if it has
-        none of the days that were archived last: a volume that is not mounted is empty, and what
-        is written to it instead is gone when it is mounted."""
+        none of the days that were archived last."""
         known = ArchivedDay.objects.filter(table=table, day=day).first()
         if known is None:
             self._check_place()
@@ -249,3 +218,18 @@ class Archiver:
                 "Check ANNALS_ARCHIVE_URL and whether its volume is mounted, or give these days up "
                 "with `partitions forget`"
             )
+
+
+class NoArchive:
+    """For Archiver, where ANNALS_ARCHIVE_URL is unset but days are archived: drops none."""
+
+    def archive(self, connection: Connection, table: str, day: date) -> None:  # noqa: ARG002
+        """Raises ArchiveError."""
+        raise ArchiveError(
+            "is not dropped: this installation archives days, and ANNALS_ARCHIVE_URL is unset. Set "
+            "it, or give --without-archive"
+        )
+
+    def confirm(self, connection: Connection, table: str, day: date) -> None:
+        """Raises ArchiveError."""
+        self.archive(connection, table, day)

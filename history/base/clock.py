@@ -1,7 +1,5 @@
 """What time it is. The only place that asks, so that a test can move the clock."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -36,8 +34,7 @@ def of_server(connection: psycopg.Connection[Any]) -> datetime:
 
 
 def earlier(connection: psycopg.Connection[Any]) -> datetime:
-    """The earlier of this machine's and the database server's clocks: what is too old by it is too
-    old by both."""
+    """The earlier of this machine's and the database server's clocks."""
     return min(now(), of_server(connection))
 
 

@@ -1,7 +1,5 @@
 """The text of an error, for logs and terminals. It never contains a row or a document."""
 
-from __future__ import annotations
-
 import traceback
 from collections.abc import Iterator
 
@@ -22,7 +20,6 @@ def describe(error: BaseException) -> str:
         if state is None:  # raised by the client: connection refused or lost
             return f"{name}: {_first_line(cause)}"
         # Without a message of the server the error was raised by Annals or by psycopg.
-        # A node of a cluster that is away gives a message of two lines.
         text = (cause.diag.message_primary or str(cause)).split("\n", 1)[0]
         return f"{name}: SQLSTATE {state}" + ("" if state[:2] in _QUOTING else f": {text}")
     if isinstance(error, DjangoDatabaseError):
@@ -32,8 +29,7 @@ def describe(error: BaseException) -> str:
 
 
 def trace(error: BaseException | None) -> str:
-    """The stack of an error and of its causes, oldest first, each with its description; "" for
-    no error."""
+    """The stack of an error and of its causes, oldest first, each described; "" for no error."""
     parts = ["".join(traceback.format_tb(e.__traceback__)) + describe(e) for e in _chain(error)]
     return "\n".join(reversed(parts))
 

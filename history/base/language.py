@@ -1,5 +1,4 @@
-"""The language of an answer: of a screen what this browser was switched to, of the API what the
-request asks for; else LANGUAGE_CODE."""
+"""The language of an answer."""
 
 from collections.abc import Callable
 
@@ -11,11 +10,7 @@ Next = Callable[[HttpRequest], HttpResponse]
 
 
 def language_of(request: HttpRequest) -> str:
-    """One of LANGUAGES.
-
-    A screen does not follow Accept-Language, as Django's LocaleMiddleware would: it says how
-    somebody installed the browser, not what the clerk reads.
-    """
+    """One of LANGUAGES; not by Accept-Language, which says how somebody installed the browser."""
     if f"{request.path_info}/".startswith("/api/"):
         return translation.get_language_from_request(request)
     wanted = request.COOKIES.get(settings.LANGUAGE_COOKIE_NAME, "")

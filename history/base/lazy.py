@@ -1,7 +1,4 @@
-"""Functions that are imported at their first call: most processes never make it, and a command that
-ends at once should not wait for the modules of logins, pages and tokens."""
-
-from __future__ import annotations
+"""Functions that are imported at their first call."""
 
 from collections.abc import Callable
 from typing import Any

@@ -1,7 +1,5 @@
 """Text of other people for people: on one line, with nothing in it that cannot be seen."""
 
-from __future__ import annotations
-
 from typing import Final
 
 # Letters by Unicode, and nothing on the screen: the fillers of Hangul.
@@ -9,8 +7,7 @@ _FILLERS: Final = frozenset("\u115f\u1160\u3164\uffa0")
 
 
 def one_line(text: str, keep: str = "") -> str:
-    """The text with escapes for its control characters but those to keep, so that nobody can forge
-    a line or command the terminal that shows it."""
+    """The text with escapes for its control characters but those to keep."""
     if text.isprintable():
         return text
     return "".join(

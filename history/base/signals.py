@@ -7,9 +7,13 @@ from django.dispatch import Signal
 from history.failure.complaints import Complaint
 
 # Sent before the first row is read, with `entity`, `days` (history.export.days.Day) and `options`
-# of the command. A receiver that raises ExportRefusedError stops the export.
+# of the command.
 begins: Final = Signal()
 
+# Sent in the transaction of `annals labels load`, with `entity`, `path`, and whether the field was
+# marked as sensitive `before`, and is `after`.
+mark_changed: Final = Signal()
 
-class ExportRefusedError(Complaint, RuntimeError):
-    """The export must not begin; the message says why."""
+
+class NotJournaledError(Complaint, RuntimeError):
+    """A receiver raises it: what the signal is about must not happen. The message says why."""

@@ -1,7 +1,5 @@
 """The load measured from real partitions, and the server settings that the model uses."""
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,7 +10,7 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 
 from history import distribution
 from history.capacity.model import Load, Server
-from history.distribution.held import Held, held
+from history.distribution.disk_use import Held, held
 from history.entities import ENTITIES
 from history.partitions.catalog import Partition
 
@@ -36,10 +34,7 @@ class Measured:
 def loads(
     connection: BaseDatabaseWrapper, parts: Sequence[Partition], today: date
 ) -> Measured | None:
-    """The loads of the last SAMPLE_DAYS complete days that have rows; None if no day has rows.
-
-    Row counts are PostgreSQL's estimates, which ANALYZE brings up to date.
-    """
+    """The loads of the last SAMPLE_DAYS complete days with rows, by ANALYZE; else None."""
     complete = [part for part in parts if part.day and part.day < today and part.rows]
     days = sorted({part.day for part in complete if part.day})[-SAMPLE_DAYS:]
     if not days:

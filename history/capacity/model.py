@@ -14,9 +14,8 @@ SECONDS_PER_DAY = 86_400
 YEAR = 365.25
 PAGE = 8192
 
-# With the simulator's messages: bytes on disk for each byte of a message, with TOAST: 1.02 measured
-# on PostgreSQL 18 with pglz, times 2,119 / 1,856, the bytes of a row in days as they are now and
-# with pglz (decision 31); bytes of index for each row, with random keys, measured.
+# Bytes on disk for each byte of the simulator's messages, with TOAST and pglz (1.02 measured, times
+# 2,119 / 1,856: decision 31), and bytes of index for each row, with random keys.
 DATA_PER_MESSAGE_BYTE = 1.17
 INDEX_PER_ROW = {True: 80.0, False: 155.0}  # the root kind has one index, the others two
 # Bytes that the first change of a page after a checkpoint writes to the WAL, without the hole.
@@ -89,11 +88,7 @@ def from_rate(rps: float, average_bytes: float) -> list[Load]:
 
 
 def wal_per_row(load: Load, server: Server) -> float:
-    """Bytes of WAL for each row: the row, its index entries, and its share of the page images.
-
-    Keys are random, so the rows between two checkpoints touch pages in all parts of the day's
-    indexes. The more rows come between two checkpoints, the fewer page images each row causes.
-    """
+    """Bytes of WAL for each row: the row, its index entries, and its share of the page images."""
     rows = load.rows_per_day * server.checkpoint_s / SECONDS_PER_DAY
     pages = load.rows_per_day / 2 * load.index / PAGE  # the day's indexes are half full on average
     image = PAGE_IMAGE_COMPRESSED if server.compressed else PAGE_IMAGE
@@ -123,11 +118,8 @@ def full_on(
     server: Server,
     growth: float = 0.0,
 ) -> date | None:
-    """The first day on which stored days, WAL and reserve exceed `disk` bytes; None: not within
-    ten years.
-
-    stored: the days before today with their bytes. From today on each day adds its load.
-    """
+    """The first day on which stored days, WAL and reserve exceed `disk` bytes; None: not within ten
+    years. stored: the days before today with their bytes; from today on each day adds its load."""
     kept = deque(sorted((day, size) for day, size in stored if day < today))
     held = sum(size for _, size in kept)
     for number in range(HORIZON_DAYS):

@@ -1,1 +1,1 @@
-"""The database backend of Django that psqlextra extends (POSTGRES_EXTRA_DB_BACKEND_BASE)."""
+"""The database backend of Django, prepared statements, and the rights of logins."""

@@ -1,8 +1,6 @@
 """Django's backend for PostgreSQL, with the parameters of a session that this server knows, and
 with another check of what the pool gives."""
 
-from __future__ import annotations
-
 import select
 import time
 from typing import Any, Final
@@ -17,9 +15,8 @@ _FITTED: Final = "_annals_plans"
 
 
 def fit(connection: psycopg.Connection[Any]) -> None:
-    """Let the server choose where the tables are distributed, once for each connection: what Annals
-    sets otherwise (annals.settings), one plan for all values, names no shard. Raises
-    psycopg.Error."""
+    """Let the server choose where the tables are distributed, once for each connection: Annals' one
+    plan for all values names no shard. Raises psycopg.Error."""
     if getattr(connection, _FITTED, False):
         return
     if distribution.active(connection):
@@ -29,15 +26,13 @@ def fit(connection: psycopg.Connection[Any]) -> None:
     setattr(connection, _FITTED, True)
 
 
-# A connection that worked so recently is only looked at on this side. A server that ends it says so
-# to the socket; only what ends without a word, as a machine without power, needs a question.
+# A connection that worked so recently is only looked at on this side: its socket knows most ends.
 TRUSTED_S: Final = 5.0
 _CHECKED: Final = "_annals_checked"
 
 
 def works(pool: Any, connection: psycopg.Connection[Any]) -> bool:
-    """Whether a connection that this pool gave works; it is closed if not. Asks the server only
-    where it was idle for TRUSTED_S, or where it sent something."""
+    """Whether a connection that this pool gave works; it is closed if not."""
     now = time.monotonic()
     try:
         if now - getattr(connection, _CHECKED, -TRUSTED_S) >= TRUSTED_S or _has_news(connection):
@@ -58,13 +53,11 @@ def _has_news(connection: psycopg.Connection[Any]) -> bool:
 
 class DatabaseWrapper(base.DatabaseWrapper):
     def get_connection_params(self) -> dict[str, Any]:
-        """As Django. Asks the server once which release it is; raises psycopg.OperationalError
-        where it does not answer."""
+        """As Django. Asks the server once for its release; raises psycopg.OperationalError."""
         return session.fitted(super().get_connection_params())
 
     def get_new_connection(self, conn_params: dict[str, Any]) -> Any:
-        """As Django. What the pool gives works, as with CONN_HEALTH_CHECKS, but mostly without a
-        question: that was a round trip of every request."""
+        """As Django. What the pool gives works."""
         while True:
             connection = super().get_new_connection(conn_params)
             good = False

@@ -1,9 +1,4 @@
-"""Prepared statements on Django's connection, for the few questions that every request asks.
-
-Django's own queries are built anew for each request, which costs more than their answer does.
-"""
-
-from __future__ import annotations
+"""Prepared statements on Django's connection, for the few questions that every request asks."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -31,8 +26,7 @@ def run(
     try:
         return cursor.execute(statement, values, prepare=True).fetchall()
     except psycopg.errors.FeatureNotSupported:
-        # A migration gave a column of the result another type. The server refuses this statement
-        # until it is prepared anew. In a transaction the rollback does the same.
+        # A migration gave a column another type. In a transaction the rollback does the same.
         if cursor.connection.info.transaction_status != TransactionStatus.IDLE:
             raise
         cursor.execute("DEALLOCATE ALL")  # psycopg forgets what it has prepared, too

@@ -1,8 +1,4 @@
-"""What each session of Annals in PostgreSQL sets itself. A login can change the defaults of its own
-sessions (ALTER ROLE .. SET), so one injected statement could otherwise lock Annals out for good.
-"""
-
-from __future__ import annotations
+"""What each session of Annals in PostgreSQL sets itself."""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -10,8 +6,10 @@ from typing import Any, Final
 
 import psycopg
 
-# Of all parameters that a login may set, those with which Annals does not work, answers wrongly or
-# loses its session.
+# PostgreSQL keeps a name that it does not know: a session that lacks it lost all of its options.
+SESSION_MARK: Final = "annals.session"
+
+# Parameters of a login with which Annals does not work, answers wrongly or loses its session.
 SESSION: Final[Mapping[str, str]] = {
     "timezone": "UTC",
     "datestyle": "ISO, MDY",
@@ -22,42 +20,50 @@ SESSION: Final[Mapping[str, str]] = {
     "transaction_timeout": "0",
     "idle_session_timeout": "0",
     "exit_on_error": "off",
+    # psycopg writes the items of list parameters for this.
+    "standard_conforming_strings": "on",
     "array_nulls": "on",
     "temp_buffers": "8MB",
     "local_preload_libraries": "",
     "default_table_access_method": "heap",
-    # In a cluster (docs/citus.md) a session opens one connection to each node, not sixteen: the
-    # limits of the logins count there too, and a row that a consumer stores costs a worker half as
-    # much again where a batch opens more. To any other server it is a name like any other.
+    # In a cluster (docs/citus.md) a session opens one connection to each node, not sixteen, as
+    # limits count there and more cost the workers. To any other server it is a name like any other.
     "citus.max_adaptive_executor_pool_size": "1",
     "citus.enable_router_execution": "on",
     "citus.multi_task_query_log_level": "off",
     "citus.local_table_join_policy": "auto",
     "citus.subquery_pushdown": "off",
     "citus.node_connection_timeout": "30000",
+    SESSION_MARK: "1",
 }
 
-# Parameters that not every supported server knows, and since which one: it refuses a session that
-# sets one that it does not know. The number is that of SHOW server_version_num.
+# Parameters that not every supported server knows, with the server_version_num of the first.
 SINCE: Final[Mapping[str, int]] = {"transaction_timeout": 170_000}
 
 # By host and port: servers of this process.
 _releases: dict[tuple[object, object], int] = {}
 
 
+def dropped(connection: psycopg.Connection[Any]) -> str | None:
+    """Why this session has not what Annals asked for, as a sentence; None: it has."""
+    row = connection.execute("SELECT current_setting(%s, true)", [SESSION_MARK]).fetchone()
+    if row == ("1",):
+        return None
+    return (
+        "A pooler between Annals and PostgreSQL drops the settings of its sessions, as PgBouncer "
+        "does with ignore_startup_parameters = options: the consumer would store wrongly, and "
+        "locks of `partitions` would hold nothing. Let DATABASE_URL lead to PostgreSQL itself"
+    )
+
+
 def options(given: Mapping[str, str]) -> str:
-    """Settings as the parameter `options` of libpq: they count from the first moment of a session
-    on, before any default of its login."""
+    """Settings as the parameter `options` of libpq."""
     return " ".join(f"-c {name}={_escaped(value)}" for name, value in given.items())
 
 
 def fitted(parameters: Mapping[str, Any]) -> dict[str, Any]:
-    """The parameters of a connection, without those of `options` that its server does not know.
-
-    The first time a session without any of SINCE is opened: it tells the release of the server
-    before it runs a statement, which a default of the login could end. Raises
-    psycopg.OperationalError.
-    """
+    """The parameters of a connection, without those of `options` that its server does not know: a
+    first session without any of SINCE tells its release. Raises psycopg.OperationalError."""
     server = parameters.get("host"), parameters.get("port")
     if server not in _releases:
         with psycopg.connect(**_without(SINCE, parameters)) as connection:

@@ -4,21 +4,19 @@ from bisect import bisect_left
 from collections.abc import Container, Hashable, Iterator, Sequence
 from dataclasses import dataclass
 
-from history import deadline
 from history.diff import identity
 from history.diff.equal import fingerprint, identical
 from history.diff.path import name_item
 from history.diff.similarity import Similarity
 from history.documents.exactjson import Json
+from history.requests import deadline
 
 Pairs = list[tuple[int, int]]
 
 
 def increasing(pairs: Pairs) -> Pairs:
-    """A longest chain of the pairs in which both numbers grow strictly.
-
-    The pairs must be sorted by the first number ascending, then by the second descending.
-    """
+    """A longest chain of the pairs in which both numbers grow strictly. The pairs must be sorted by
+    the first number ascending, then by the second descending."""
     ends: list[int] = []  # the smallest second number that ends a chain of each length
     last: list[int] = []  # the index of the pair with that number
     before: list[int] = []  # for each pair the index of the previous one in its chain
@@ -41,11 +39,7 @@ def increasing(pairs: Pairs) -> Pairs:
 
 
 def common(old: Sequence[Hashable], new: Sequence[Hashable]) -> Pairs:
-    """Index pairs of a longest common subsequence, ascending (Hunt and Szymanski).
-
-    If values repeat so often that there are more than about 8 n candidate pairs, only the n-th
-    occurrences are paired with each other; the result is then common, but maybe not the longest.
-    """
+    """Index pairs of a longest common subsequence, ascending (Hunt and Szymanski)."""
     places: dict[Hashable, list[int]] = {}
     for index, value in enumerate(new):
         places.setdefault(value, []).append(index)
@@ -77,15 +71,11 @@ Items = list[Json]
 
 @dataclass(slots=True)
 class Alignment:
-    """Where every item of the new list comes from.
-
-    `source`: for each new index the old index of the same item, or -1 for an added item.
-    `gone`: the old indexes of removed items, ascending. `moved`: the new indexes of items that
-    changed their order among the others. `unsure`: the new indexes of items that may differ from
-    their source.
-    `key`: the field that identifies all items, and `names` and `old_names` its values. If there is
-    none, `key` is "" and the names are segments of key paths, "" for an item without a key.
-    """
+    """Where every item of the new list comes from. `source`: the old index by new index, -1 for an
+    added item. `gone`: old indexes, ascending. `moved`: new indexes of items that changed their
+    order. `unsure`: new indexes of items that may differ from their source. `key`: the field that
+    identifies all items, `names` and `old_names` its values; else "", and the names are segments of
+    key paths."""
 
     source: list[int]
     gone: list[int]
@@ -113,8 +103,7 @@ def _segment(key: str, names: list[str] | None, index: int) -> str:
 
 
 def align(old: Items, new: Items, keys: tuple[str, ...], similarity: Similarity) -> Alignment:
-    """Matches the items by the first key that all have, else each by its own key, else by
-    content."""
+    """Matches the items by the first key of all, else each by its own, else by content."""
     deadline.check()
     for key in keys:
         old_names = _names(old, key)

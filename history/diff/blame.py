@@ -29,13 +29,10 @@ class _Part:
     parts: dict[str | int, _Part] | None = None
 
 
-class Blame(Generic[V]):
-    """Walks from the newest snapshot to older ones and reports who changed each leaf last.
-
-    A leaf is as in history.diff.leaves. List items are matched as in the diff: by key,
-    else by content; the move of an item does not change its leaves.
-    `report` is called with a leaf's pointer and the version that it is blamed on.
-    """
+class BlameWalk(Generic[V]):
+    """Walks from the newest snapshot to older ones and reports who changed each leaf last; the move
+    of an item does not change its leaves. `report` gets a leaf's pointer and the version that is
+    blamed."""
 
     def __init__(
         self, newest: Json, identity: Identity, report: Callable[[str, V], object]

@@ -15,15 +15,10 @@ Operation = dict[str, Any]
 
 
 class Change(msgspec.Struct, frozen=True, gc=False, rename="camel"):
-    """One difference as a person sees it.
-
-    `path`: an RFC 6901 pointer into the new snapshot; for "removed", into the old one.
-    `key_path`: the same place with list items named by their identity key, see docs/diff.md. In
-    the key path of a removed value, an item without a key that contains it has its new index.
-    `old` is MISSING for "added", `new` for "removed". Only list items are "moved": such a change
-    has both indexes and the item before and after; a change inside the item is a separate Change.
-    The values are the snapshots' own objects; do not modify them.
-    """
+    """One difference as a person sees it. `path`: an RFC 6901 pointer into the new snapshot; for
+    "removed", into the old one. `key_path`: with list items named by their key, see docs/diff.md.
+    `old` is MISSING for "added", `new` for "removed". "moved" items have both indexes; a change
+    inside the item is another Change. Do not modify the values, which are the snapshots' own."""
 
     path: str
     key_path: str
@@ -35,12 +30,8 @@ class Change(msgspec.Struct, frozen=True, gc=False, rename="camel"):
 
 
 class Diff(msgspec.Struct, frozen=True):
-    """Both results of one comparison.
-
-    `changes`: in document order of the new snapshot, a removed value at its old position; empty
-    if the snapshots are equal as JSON. `patch`: RFC 6902, exact to the digit; it may replace 1.0
-    with 1.00, which is not a change.
-    """
+    """Both results of one comparison. `changes`: in document order of the new snapshot, a removed
+    value at its old position; empty if equal as JSON. `patch`: RFC 6902, exact to the digit."""
 
     changes: tuple[Change, ...]
     patch: list[Operation]

@@ -14,11 +14,8 @@ _NUMBERS = (int, Decimal, Numeral)
 
 
 def identical(old: Maybe, new: Maybe) -> bool:
-    """Whether both have the same JSON text. May be False if only the order of keys differs.
-
-    Python's == finds most differences fast, but says that true is 1 and 1.0 is 1.00. Where it
-    says equal, the encoded texts decide.
-    """
+    """Whether both have the same JSON text, also where Python's == takes true as 1 and 1.0 as 1.00.
+    May be False if only the order of keys differs."""
     if old != new:
         return False
     kind = type(new)
@@ -28,8 +25,7 @@ def identical(old: Maybe, new: Maybe) -> bool:
 
 
 def equal_numbers(old: "Json | Raw", new: "Json | Raw") -> bool:
-    """Whether both are numbers with the same value, as 1, 1.0 and 1.00; true is not a number. Or
-    parts nested too deep that differ in nothing else."""
+    """Whether both are numbers with the same value, as 1, 1.0 and 1.00; true is not a number."""
     if type(old) is Raw and type(new) is Raw:
         return exactjson.equal_numbers(bytes(old), bytes(new))
     return type(old) in _NUMBERS and type(new) in _NUMBERS and old == new

@@ -69,11 +69,7 @@ def _segment(segment: str) -> Segment:
 
 
 def touches(path: str | Path, old: Json, new: Json, identity: Identity = DEFAULT) -> bool:
-    """Whether a version with the snapshot `new` after `old` changed something at the path.
-
-    So it is where what the path selects differs, and where a change has this path: an item that
-    moved, or in a list without keys a change at this index whose value was there before.
-    """
+    """Whether a version with the snapshot `new` after `old` changed something at the path."""
     steps = parse(path) if isinstance(path, str) else path
     if differs(steps, old, new, identity):
         return True
@@ -81,12 +77,9 @@ def touches(path: str | Path, old: Json, new: Json, identity: Identity = DEFAULT
 
 
 def differs(path: str | Path, old: Maybe, new: Maybe, identity: Identity = DEFAULT) -> bool:
-    """Whether what the path selects (see find) differs between two snapshots.
-
-    An item named by its key is compared with the one of the same key, whatever else the lists
-    hold; of items that share it, the first with the first. An index means a place, whoever stands
-    there. With `*` the items of two lists are matched as in the diff.
-    """
+    """Whether what the path selects (see find) differs between two snapshots. An item named by its
+    key is compared with those of the same key, in order; an index means a place; with `*` items are
+    matched as in the diff."""
     steps = parse(path) if isinstance(path, str) else path
     pairs: list[_Selected] = [(old, new, "")]
     for step in steps:
@@ -126,12 +119,9 @@ def _differ(old: Maybe, new: Maybe, identity: Identity) -> bool:
 
 
 def matches(path: str | Path, change: Change) -> bool:
-    """Whether the path leads to this change, or to something above it.
-
-    A step fits a list item by its key or by its index: in the new list, for removed items in the
-    old one. A path that leads into what was added, removed or replaced fits if what it selects
-    there differs. A move changes nothing inside what moved.
-    """
+    """Whether the path leads to this change, or to something above it. A step fits a list item by
+    its key or its index. A path into what was added, removed or replaced fits if what it selects
+    differs. A move changes nothing inside."""
     steps = parse(path) if isinstance(path, str) else path
     places, names = split(change.path), split(change.key_path)
     for step, place, name in zip(steps, places, names, strict=False):
@@ -159,10 +149,7 @@ def _fits(step: Segment, place: str, name: str) -> bool:
 
 
 def find(path: str | Path, document: Maybe) -> list[tuple[str, Json]]:
-    """The pointer and the value of all that the path selects in a snapshot, in document order.
-
-    Nothing, one, or, if the path has a `*` or a key that several items share, many.
-    """
+    """The pointer and the value of all that the path selects in a snapshot, in document order."""
     found: list[tuple[str, Json]] = [] if document is MISSING else [("", document)]
     for step in parse(path) if isinstance(path, str) else path:
         found = [

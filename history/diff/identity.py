@@ -10,13 +10,12 @@ from history.documents.exactjson import Json
 
 @dataclass(frozen=True)
 class Identity:
-    """Key fields to try in order, for all lists and for lists at given places.
+    """Key fields to try in order, for all lists and for lists at given places: (pattern, key
+    fields) pairs, of which the first that matches the list's pointer applies; `*` matches any
+    segment. No key fields: items are matched by content.
 
-    `places`: (pattern, key fields) pairs; the first pattern that matches the list's pointer
-    applies. `*` in a pattern matches any one segment, also an index (`/participants/*/documents`).
-    An empty tuple of key fields means that items are matched by content.
-    A key is usable for a list if every item on both sides is an object with a text or integer
-    under that key, and no two items of one side share a value.
+    A key is usable if every item on both sides is an object with a text or integer under it, and no
+    two items of one side share a value.
     """
 
     keys: tuple[str, ...] = ("pid", "id")
@@ -65,10 +64,8 @@ class Matched:
 
 
 def match(old: Items, new: Items, keys: tuple[str, ...]) -> Matched | None:
-    """Matches the items whose key is unique on both sides, key by key in the order of `keys`.
-
-    None if no item of either side has a key.
-    """
+    """Matches the items whose key is unique on both sides, key by key in the order of `keys`. None
+    if no item of either side has a key."""
     was, now = _values(old, keys), _values(new, keys)
     if not was and not now:
         return None
@@ -88,8 +85,7 @@ def match(old: Items, new: Items, keys: tuple[str, ...]) -> Matched | None:
 
 
 def segments(items: Items, keys: tuple[str, ...]) -> list[str]:
-    """The segment of each item in key paths: by the first key that identifies all items, else by
-    the item's own key; "" for an item without one."""
+    """The segment of each item in key paths."""
     places = _places(_values(items, keys))
     for key in keys:
         if len(places.get(key, ())) == len(items):

@@ -49,13 +49,8 @@ def _name_length(item: Json, identity: Identity) -> int:
 
 class Leaf(NamedTuple):
     """A scalar, an empty object or list, or a part nested too deep (msgspec.Raw) or with a pointer
-    that is too long (long_paths); and where it is.
-
-    path: RFC 6901 pointer. key_path: the same place with list items named by their key, where
-    they have one that no other item of the list shares. history_path: the part of the key path
-    before the first list item without a key; by it the value can be followed through all
-    versions, because an item that is known by its index only may stand elsewhere in them.
-    """
+    that is too long (long_paths). path: RFC 6901 pointer. key_path: with list items named by their
+    unique key. history_path: the part of it before the first item without a key."""
 
     path: str
     key_path: str

@@ -1,9 +1,5 @@
-"""Pointers: RFC 6901, and key paths, which name list items by their key.
-
-In a key path the segment of an item of a keyed list is `[field=value]`. In addition to `~0` (~)
-and `~1` (/) it uses `~2` for a `[` at the start of an object's key, `~3` for a `=` in the name of
-a key field and `~4` for an object's key `*`, so that every segment has one meaning.
-"""
+"""Pointers: RFC 6901, and key paths, which name list items by `[field=value]`. There `~2` is a `[`
+at the start of an object's key, `~3` a `=` in a key field's name, `~4` a key `*`."""
 
 
 def escape(key: str) -> str:

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable, Iterator
 
-from history import deadline
 from history.diff.align import Alignment, align
 from history.diff.change import MISSING, Change, Diff, Maybe, Operation
 from history.diff.equal import (
@@ -18,13 +17,12 @@ from history.diff.leaves import MOST, LongPathsError
 from history.diff.path import escape, name_key
 from history.diff.similarity import Similarity
 from history.documents.exactjson import Json, dumps
+from history.requests import deadline
 
 
 def restructure(path: str, places: Alignment, new: list[Json]) -> Iterator[Operation]:
-    """Removals from the back, then additions and moves from the front; O(n log n).
-
-    They put every item at its new index. They do not change what is inside matched items.
-    """
+    """Removals from the back, then additions and moves from the front, which put every item at its
+    new index; O(n log n). What is inside matched items stays."""
     for index in reversed(places.gone):
         yield {"op": "remove", "path": f"{path}/{index}"}
     if places.moved:
@@ -36,11 +34,7 @@ def restructure(path: str, places: Alignment, new: list[Json]) -> Iterator[Opera
 
 
 def _with_moves(path: str, places: Alignment, new: list[Json]) -> Iterator[Operation]:
-    """Puts every added or moved item directly after the item that it follows in the new list.
-
-    Items that are not moved yet stay in between and count in the indexes. The order of all slots
-    that are ever taken is known in advance, so an index is the number of taken slots before it.
-    """
+    """Puts every added or moved item directly after the item that it follows in the new list."""
     leaves, arrives, taken = _slots(places)
     count = _Counter(taken)
     for index, origin in enumerate(places.source):
@@ -108,20 +102,16 @@ class _Counter:
             node += node & -node
 
 
-# To compare or measure a part before the walk enters it saves time near the top. In a chain of
-# thousands of nested parts it would read the innermost one thousands of times.
+# Near the top, measuring a part before the walk enters it saves time; in deep chains it would not.
 _DEEP = 24
-# The least bytes of an item. The length of the operations inside a container is compared with that
-# of the whole container only if they could be longer.
+# The least bytes of an item: lengths are compared only if the operations could be longer.
 _LEAST_ITEM = 8
 
-# This few operations are made without comparing lengths first. An operation has at least this many
-# bytes in addition to its path.
+# So few operations need no comparison. Each has at least this many bytes besides its path.
 _FEW = 16
 _LEAST_OPERATION = 29
 
-# The pointer into the new snapshot, the pointer into the old one, and the key path. They are the
-# same object if they do not differ.
+# The pointers into the new and the old snapshot, and the key path; one object if they are equal.
 Place = tuple[str, str, str]
 
 

@@ -1,2 +1,1 @@
-"""`annals distribute`: turns an installation into one whose tables of versions are distributed over
-a Citus cluster, step by step."""
+"""`annals distribute`: spreads the tables of versions over a Citus cluster, step by step."""

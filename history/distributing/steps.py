@@ -1,7 +1,5 @@
 """The steps, each one transaction: interrupted anywhere, a step was done or was not."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
@@ -9,10 +7,11 @@ from typing import Final, LiteralString
 
 from psycopg import sql
 
-from history import days, distribution
-from history.day_locks import LOCK_TIMEOUT_MS, lock_day, retry_lock
-from history.days import Connection, State
-from history.distribution import COPIED, DISTRIBUTED_BY, fit, homes
+from history import distribution
+from history.daily import days
+from history.daily.day_locks import LOCK_TIMEOUT_MS, lock_day, retry_lock
+from history.daily.days import Connection, DayState
+from history.distribution import COPIED, DISTRIBUTED_BY, child_home_table, day_tables
 from history.entities import BY_TABLE, ENTITIES
 from history.failure.complaints import Complaint
 from history.partitions.catalog import Partition
@@ -32,8 +31,7 @@ WHERE datname = current_database() AND application_name LIKE 'annals-consume%' L
 """
 
 
-# Each shard of a node has a connection of its own while rows are added to it. The owner needs some
-# more for other commands.
+# Each shard of a node has a connection while rows are added to it; the owner needs some more.
 _CONNECTIONS: Final[LiteralString] = """
 SELECT rolname, rolconnlimit, (SELECT ceil(%s::numeric / count(*))::int FROM pg_dist_node
     WHERE noderole = 'primary' AND shouldhaveshards)
@@ -47,8 +45,7 @@ class NotDistributableError(Complaint, RuntimeError):
 
 
 def check(connection: Connection, partitions: Iterable[Partition]) -> None:
-    """Raise NotDistributableError if something is missing, or in the way. partitions: of the tables
-    of versions."""
+    """Raise NotDistributableError. partitions: of the tables of versions."""
     if not distribution.has_citus(connection):
         raise NotDistributableError(
             "this database has no Citus: run CREATE EXTENSION citus on the coordinator and on each "
@@ -78,8 +75,7 @@ def check(connection: Connection, partitions: Iterable[Partition]) -> None:
 
 
 def refuse_consumers(connection: Connection) -> None:
-    """Raise NotDistributableError if a consumer is connected: it would not find the days, and would
-    write no homes of children until it is started again."""
+    """Raise NotDistributableError if a consumer is connected."""
     row = connection.execute(_CONSUMERS).fetchone()
     if row is not None:
         raise NotDistributableError(
@@ -110,7 +106,7 @@ def _check_partitions(partitions: Iterable[Partition]) -> None:
                 f"{part.name} is no partition of a UTC day that Annals made: detach it, or let "
                 "it be one"
             )
-        if part.state is State.PENDING:
+        if part.state is DayState.PENDING:
             raise NotDistributableError(
                 f"the detach of {part.name} was interrupted: run `annals partitions maintain`"
             )
@@ -168,7 +164,7 @@ def plan(connection: Connection, partitions: Sequence[Partition], local: Collect
         DayLeft(part.table, part.name, found, part.rows, part.bytes)
         for part in partitions
         if part.name not in there and (found := day_of(part)) is not None
-        if part.state is State.DETACHED or part.table in parents
+        if part.state is DayState.DETACHED or part.table in parents
     ]
     left.sort(key=lambda each: (-each.day.toordinal(), each.table))
     return Plan(parents, lookups, sorted({*local, *COPIED} - there), left, row[0] if row else 0)
@@ -203,7 +199,7 @@ def distribute(connection: Connection, table: str, partitions: Iterable[Partitio
     """Distribute a table of versions without its days: they are detached in the same transaction,
     which copies nothing. Waits for readers, and lets none wait for longer than a moment."""
     entity = BY_TABLE[table]
-    attached = [part.name for part in partitions if part.state is State.ATTACHED]
+    attached = [part.name for part in partitions if part.state is DayState.ATTACHED]
 
     def attempt() -> None:
         with connection.transaction():
@@ -211,7 +207,7 @@ def distribute(connection: Connection, table: str, partitions: Iterable[Partitio
             for name in attached:
                 detach = sql.SQL("ALTER TABLE {} DETACH PARTITION {}")
                 connection.execute(detach.format(sql.Identifier(table), sql.Identifier(name)))
-            fit.with_application(connection, entity, sql.Identifier(table))
+            day_tables.with_application(connection, entity, sql.Identifier(table))
             _create_distributed(connection, table)
 
     retry_lock(attempt, WAIT_S)
@@ -262,9 +258,9 @@ def move(connection: Connection, table: str, day: date) -> bool:
         with connection.transaction():
             lock_day(connection, name)
             place = days.locate(connection, table, day)
-            if place.state is not State.DETACHED or not place.ours:
+            if place.state is not DayState.DETACHED or not place.ours:
                 return False
-            fit.prepare(connection, table, day, place.child)
+            day_tables.prepare(connection, table, day, place.child)
             days.attach(connection, place, day)
             return True
 
@@ -300,7 +296,7 @@ def run(
     for number, each in enumerate(left.days, 1):
         if move(connection, each.table, each.day):
             report(f"{each.name}: attached, day {number} of {len(left.days)}")
-    homes.note_moved(connection)
+    child_home_table.note_moved(connection)
 
 
 def _create_distributed(connection: Connection, table: str) -> None:

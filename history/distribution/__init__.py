@@ -1,8 +1,6 @@
 """Whether the tables of versions are distributed over the nodes of a Citus cluster, and by what.
 See docs/citus.md and docs/decisions/0039-cluster.md."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any, Final, LiteralString
 
@@ -15,8 +13,7 @@ from history.entities import ENTITIES
 Connection = psycopg.Connection[Any]
 
 APPLICATION: Final = "product_instance_id"
-# Each distributed table, and the column whose hash says which shard has a row. Shards of one hash
-# are on one node: an application with its children is the work of one node.
+# Each distributed table, and its shard key: an application with its children is on one node.
 DISTRIBUTED_BY: Final[Mapping[str, str]] = {
     **{each.table: "id" if each.parent is None else APPLICATION for each in ENTITIES},
     "child_moved": APPLICATION,
@@ -26,7 +23,7 @@ DISTRIBUTED_BY: Final[Mapping[str, str]] = {
     "search_key": "value",
 }
 # Each node has a copy of these: statements about versions join them.
-COPIED: Final = frozenset({"history_person", "recovered_version"})
+COPIED: Final = frozenset({"history_person"})
 
 _HAS_CITUS: Final[LiteralString] = (
     "SELECT EXISTS (SELECT FROM pg_extension WHERE extname = 'citus')"
@@ -43,16 +40,13 @@ _ON_WORKER: Final[LiteralString] = "SELECT groupid <> 0 FROM pg_dist_local_group
 _known: dict[tuple[object, ...], bool | None] = {}
 
 
-class ChangedError(psycopg.OperationalError):
+class DistributionChangedError(psycopg.OperationalError):
     """The tables were distributed during a transaction, which has to be repeated."""
 
 
 def active(connection: Connection) -> bool:
-    """Whether the tables of versions of this database are distributed. Asked once for each process
-    and database: after `annals distribute`, processes have to be started again.
-
-    Raises psycopg.Error.
-    """
+    """Whether the tables of versions of this database are distributed; asked once for each process
+    and database. Raises psycopg.Error."""
     database = _name(connection)
     if database not in _known:
         _known[database] = has_citus(connection) and (_distributed(connection) or None)
@@ -60,8 +54,7 @@ def active(connection: Connection) -> bool:
 
 
 def forget_plain(connection: Connection) -> None:
-    """For a new connection of a process that went on while the installation was distributed: ask
-    again if it was a plain one."""
+    """For a new connection of a process that went on while the installation was distributed."""
     if not _known.get(_name(connection), True):
         remember(connection, None)
 
@@ -73,7 +66,9 @@ def refuse_changed(connection: Connection) -> None:
     database = _name(connection)
     if _known.get(database, False) is None and _distributed(connection):
         _known[database] = True
-        raise ChangedError("the tables have just been distributed: the transaction begins again")
+        raise DistributionChangedError(
+            "the tables have just been distributed: the transaction begins again"
+        )
 
 
 def has_citus(connection: Connection) -> bool:
@@ -87,9 +82,7 @@ def on_worker(connection: Connection) -> bool:
 
 
 def remember(connection: Connection, found: bool | None) -> None:
-    """What active() answers from now on in this process; None: it asks again. For the program that
-    distributes, and for tests: what reads and writes in a distributed installation works in a
-    plain one, too."""
+    """What active() answers from now on in this process; None: it asks again."""
     if found is None:
         _known.pop(_name(connection), None)
     else:
@@ -97,14 +90,12 @@ def remember(connection: Connection, found: bool | None) -> None:
 
 
 def one_by_one(connection: Connection) -> None:
-    """Until the transaction ends, one connection to each node makes all shards of a table.
-    Otherwise each shard has one of its own, and the login not as many."""
+    """Until the transaction ends, one connection to each node makes all shards of a table."""
     connection.execute("SET LOCAL citus.multi_shard_modify_mode TO sequential")
 
 
 def free_coordinator(connection: Connection, table: sql.Identifier) -> None:
-    """Free the disk of the rows that a table had before it was distributed: Citus has copied them
-    to the workers, and nothing reads them. Does nothing to another table."""
+    """Free the disk of the rows that a table had before it was distributed."""
     name = table.as_string(connection)
     connection.execute(
         "SELECT truncate_local_data_after_distributing_table(%s::regclass)"

@@ -1,7 +1,5 @@
 """Inserts rows into a distributed table."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any, Final, LiteralString
 
@@ -17,15 +15,10 @@ def insert(
     rows: Sequence[Sequence[str]],
     conflict: LiteralString,
 ) -> None:
-    """INSERT INTO .. VALUES .. ON CONFLICT, many rows in one statement. into, conflict: what comes
-    before and after the values.
-
-    Citus sends rows of VALUES to their shards. Those of SELECT, even of one that reads only
-    parameters, it writes to a file for each shard first, each by a connection of its own.
-    """
+    """INSERT INTO .. VALUES .. ON CONFLICT, many rows in one statement: for SELECT Citus writes a
+    file for each shard first. into, conflict: what comes before and after the values."""
     for start in range(0, len(rows), MOST):
-        # A value that several rows have is sent once: for each column, because a parameter has one
-        # type.
+        # A value that several rows have is sent once for each column.
         places: dict[tuple[int, str], int] = {}
         values = ", ".join(
             "(" + ", ".join(

@@ -1,8 +1,5 @@
-"""Converts JSON text to Python values and back; keeps every digit of every number.
-
-A whole number is an int (a Decimal if it is longer than the interpreter's limit for int), every
-other number is a Decimal. There are no floats. What is nested too deep to walk by recursion stays
-text."""
+"""JSON text to Python values and back, every digit kept. A whole number is an int (a Decimal beyond
+the interpreter's limit), every other one a Decimal. What is nested too deep stays text."""
 
 from __future__ import annotations
 
@@ -62,12 +59,9 @@ _canonical = msgspec.json.Encoder(
 
 
 def loads(text: bytes | str) -> Json:
-    """The value of a JSON text, numbers exact. If a key occurs twice, the last one counts.
-
-    `dumps` of the result writes every number as in the text (but -0 as 0). Raises ValueError for
-    text that is not JSON, including NaN, lone surrogates, nesting beyond the interpreter's
-    recursion limit and exponents beyond Decimal's.
-    """
+    """The value of a JSON text, numbers exact: `dumps` writes them as in the text (but -0 as 0). Of
+    a repeated key the last counts. Raises ValueError for what is not JSON, including NaN, lone
+    surrogates, nesting beyond the recursion limit and exponents beyond Decimal's."""
     try:
         return cast(Json, _decoder.decode(text))
     except msgspec.ValidationError:
@@ -123,11 +117,8 @@ _NUMBER_STARTS = frozenset(bytes([sign]) for sign in b"-0123456789")
 
 
 def loads_shallow(text: bytes) -> Json:
-    """The value of a well-formed JSON text, numbers exact.
-
-    An object or list inside DEEPEST others becomes a msgspec.Raw with its text. It compares and
-    encodes as a whole; `opened` reads it. Raises ValueError as exactjson.loads does.
-    """
+    """The value of a well-formed JSON text, numbers exact. An object or list inside DEEPEST others
+    becomes a msgspec.Raw, which `opened` reads. Raises ValueError as exactjson.loads does."""
     return _Cut().value(text) if is_deeper(text, DEEPEST) else loads(text)
 
 
@@ -151,12 +142,7 @@ def equal_numbers(old: bytes, new: bytes) -> bool:
 
 
 def is_deeper(text: bytes, levels: int) -> bool:
-    """Whether more than this many objects and lists of a well-formed JSON text are nested.
-
-    Each pass removes the innermost brackets, all at once: of a usual text few passes leave
-    nothing. What is left then is counted bracket by bracket, because a pass for each level would
-    take seconds for a megabyte of brackets.
-    """
+    """Whether more than this many objects and lists of a well-formed JSON text are nested."""
     if len(text) - len(text.translate(None, b"{[")) <= levels:
         return False
     left = _STRINGS.sub(b"", text).translate(_SQUARE, _NO_BRACKETS)
@@ -167,8 +153,7 @@ def is_deeper(text: bytes, levels: int) -> bool:
 
 
 def indented(text: bytes) -> str:
-    """A well-formed JSON text with two spaces a level; what is nested deeper than DEEPEST stays on
-    one line. Every number keeps its digits."""
+    """A well-formed JSON text with two spaces a level."""
     if not is_deeper(text, DEEPEST):
         return msgspec.json.format(text, indent=2).decode()
     parts: list[bytes] = []

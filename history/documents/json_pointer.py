@@ -39,10 +39,7 @@ class _Node:
 
 
 class PointerLookup:
-    """Made once for the pointers and types wanted, then called for each text.
-
-    wanted: pointers, each with the type that the value must have, as msgspec understands types.
-    """
+    """Made once for the pointers and the types of their values, then called for each text."""
 
     def __init__(self, wanted: Sequence[tuple[str, Any]]) -> None:
         root = _Node()
@@ -52,19 +49,15 @@ class PointerLookup:
                 node = node.members.setdefault(segment, _Node())
             node.number, node.kind = number, kind
         self._size = len(wanted)
-        # What is wanted of a text and nothing else, in an object that msgspec can encode. Raises
-        # as a call does. An attribute, because it is called for each message.
+        # What is wanted of a text, in an object that msgspec can encode. Raises as a call does.
         self.decode: Callable[[bytes | memoryview | Raw], Any] = msgspec.json.Decoder(
             _type(root)
         ).decode
         self._collect = _collector(root)
 
     def __call__(self, text: bytes | memoryview | Raw) -> list[Any]:
-        """The values in the order in which they were wanted; UNSET for what is not there.
-
-        Raises msgspec.ValidationError for a value of another type, msgspec.DecodeError for what
-        is not JSON, RecursionError for what is nested too deep.
-        """
+        """The values in the order in which they were wanted; UNSET for what is not there. Raises
+        msgspec.ValidationError for a value of another type, msgspec.DecodeError, RecursionError."""
         return self.values(self.decode(text))
 
     def values(self, decoded: Any) -> list[Any]:
@@ -75,8 +68,7 @@ class PointerLookup:
 
 
 def _type(node: _Node) -> Any:
-    """What to decode a node as: a struct of its members, or the wanted type itself. What is
-    wanted whole and in part is cut out first and looked into afterwards."""
+    """What to decode a node as: a struct of its members, or the wanted type itself."""
     if not node.members:
         return node.kind
     if node.number is not None:

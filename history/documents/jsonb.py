@@ -1,22 +1,18 @@
 """What JSONB cannot hold, or only at a great length: texts with NUL, numbers with an exponent."""
 
-from __future__ import annotations
-
 import re
 
 import msgspec
 
 from history.documents.exactjson import canonical, loads
 
-# PostgreSQL keeps 1e131071 in a few bytes and returns it as text of that many digits. A text of
-# 1 GB cannot be returned at all, so the digits that exponents stand for are limited per document.
+# PostgreSQL returns 1e131071 with all digits, and no text of 1 GB: so the digits are limited.
 MOST_DIGITS = 64 * 1024 * 1024
 MOST_BEFORE_POINT, MOST_AFTER_POINT = 131_072, 16_383  # of a numeric
 
 # A document of this size cannot exceed the limit: 1e131071 and a comma are nine bytes.
 _SMALL_BYTES = 9 * (MOST_DIGITS // MOST_BEFORE_POINT)
-# Two patterns, because the search for a literal first byte is several times faster. A document
-# with exponents of one digit at most doubles.
+# Two patterns: the search for a literal first byte is several times faster.
 _EXPONENTS = (re.compile(rb"e([+-]?)0*(\d{2,})"), re.compile(rb"E([+-]?)0*(\d{2,})"))
 _STRING = rb'"(?:[^"\\]|\\.)*"'
 _STRINGS = re.compile(_STRING, re.DOTALL)
@@ -29,14 +25,12 @@ LEAST_BYTES = 64 * 1024
 LEAST_ZEROS = 64
 
 _ZEROS = b"0" * LEAST_ZEROS
-# A number as a whole: an expression that also finds its zeros tries each place in it as their
-# beginning, and a number may have 131,072 digits.
+# A number as a whole: with its zeros in the expression each digit would be tried as a beginning.
 _TOKEN = re.compile(_STRING + rb"|[0-9.eE+-]+", re.DOTALL)
 
 
 def too_many_digits(text: bytes | memoryview) -> int:
-    """How many digits the exponents in a JSON text stand for, if they are more than MOST_DIGITS;
-    otherwise 0."""
+    """How many digits the exponents stand for, if more than MOST_DIGITS; else 0."""
     if len(text) <= _SMALL_BYTES:
         return 0
     # To count the letters is several times faster than to search for exponents.
@@ -62,8 +56,7 @@ def _digits(text: bytes) -> int:
 
 
 def can_be_stored(text: bytes) -> bool:
-    """Whether PostgreSQL stores the numbers of a well-formed JSON text, as far as they have an
-    exponent, and returns them: it does so for every document of the store."""
+    """Whether PostgreSQL stores the numbers of a well-formed JSON text."""
     if _MAYBE_LONG.search(text) is None:  # several times faster, as it asks for less
         return not too_many_digits(text)
     numbers = _LONG_EXPONENT.findall(_STRINGS.sub(b'""', text))
@@ -80,8 +73,7 @@ def _fits(number: bytes) -> bool:
 
 
 def shortened(text: bytes) -> bytes:
-    """The JSON text of a document with an exponent in the place of long rows of zeros. The value of
-    each number stays, to its last digit; nothing else is changed."""
+    """The JSON text of a document with an exponent in the place of long rows of zeros."""
     if len(text) < LEAST_BYTES or _ZEROS not in text:
         return text
     return _TOKEN.sub(_short, text)
@@ -116,11 +108,8 @@ def may_have_nul(text: bytes) -> bool:
 
 
 def to_store(text: bytes) -> bytes:
-    """The JSON text to store for a document: the text itself if it has no NUL.
-
-    Otherwise its keys are sorted and its spaces removed first, as JSONB would do, so that two texts
-    of one document are stored equally.
-    """
+    """The JSON text to store for a document: the text itself, or, if it has a NUL, one with sorted
+    keys and no spaces, so that two texts of one document are stored equally."""
     if _NUL.search(text) is None:
         return text
     try:

@@ -1,31 +1,42 @@
 """Which days an export writes, where their rows are, and which days it cannot write."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from datetime import date, time, timedelta
 
-from history.days import State, partition_name
+from psycopg import sql
+
+from history.daily.days import DayState, bounds, partition_name
+from history.daily.window import Window
 from history.entities import Entity
 from history.partitions.catalog import Partition
-from history.window import Window
 
 
 @dataclass(frozen=True, slots=True)
 class Day:
-    """One day to export. part: its table, None if it has none. archived: its rows in the archive,
-    None if it is not there. With both, each row is exported once."""
+    """One day to export. part: its table, None if it has none. shared: whether that table has
+    other rows too. archived: its rows in the archive, None if it is not there. With both, each row
+    is exported once."""
 
     name: str
     day: date
     part: Partition | None
     archived: int | None
+    shared: bool = False
 
     @property
     def rows(self) -> int:
-        """How many rows the day has, an estimate."""
-        return max(self.part.rows if self.part else 0, self.archived or 0)
+        """How many rows the day has, an estimate; 0 where nothing is known."""
+        return max(self.part.rows if self.part and not self.shared else 0, self.archived or 0)
+
+    def source(self, table: str) -> sql.Composable:
+        """The rows that the database has of the day, for FROM. table: the partitioned one."""
+        if self.part is None or not self.shared:
+            return sql.Identifier(self.part.name if self.part else self.name)
+        start, end = map(sql.Literal, bounds(self.day))
+        return sql.SQL(
+            "(SELECT * FROM {} WHERE updated_at >= {} AND updated_at < {}) AS of_day"
+        ).format(sql.Identifier(table), start, end)
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,40 +80,23 @@ def choose(known: Known, since: date | None, until: date | None) -> Chosen:
     starts = [part.start.date() for part in foreign if part.start]
     first = since or min([*tables, *starts, *known.archived], default=known.window.oldest)
     end = until or known.window.newest
-    days, missing = _of_others(foreign, first, end)
+    no_days = "rows in {}, which is no partition of days; move them to their days"
+    without = [part.name for part in foreign if part.start is None and first < end]
+    days = list[Day]()
+    missing = [Missing(first, _before(end), no_days.format(name)) for name in without]
     for number in range((end - first).days):
         day = first + timedelta(days=number)
-        part, archived = tables.get(day), known.archived.get(day)
+        theirs = next((part for part in foreign if part.covers(day)), None)
+        part, archived = tables.get(day, theirs), known.archived.get(day)
         why = _why_missing(known, day, part, archived)
-        if part is None and any(each.covers(day) for each in foreign):
-            why = None  # it is in the file of a longer partition that somebody else made
         if why is None and (part or archived is not None):
-            name = part.name if part else partition_name(known.entity.table, day)
-            days.append(Day(name, day, part, archived))
+            name = partition_name(known.entity.table, day)
+            days.append(Day(name, day, part, archived, shared=part is theirs))
         elif why and missing and missing[-1].why == why and missing[-1].last == _before(day):
             missing[-1] = Missing(missing[-1].first, day, why)
         elif why:
             missing.append(Missing(day, day, why))
-    return Chosen(sorted(days, key=lambda each: (each.day, each.name)), missing)
-
-
-def _of_others(
-    foreign: Collection[Partition], first: date, end: date
-) -> tuple[list[Day], list[Missing]]:
-    """The partitions that somebody else made, each as one day if it is wholly in [first, end)."""
-    days, missing = list[Day](), list[Missing]()
-    for part in foreign if first < end else ():
-        if part.start is None or part.end is None:
-            why = f"rows in {part.name}, which is no partition of days; move them to their days"
-            missing.append(Missing(first, _before(end), why))
-            continue
-        begin, last = part.start.date(), (part.end - timedelta(microseconds=1)).date()
-        if first <= begin and last < end:
-            days.append(Day(part.name, begin, part, None))
-        elif begin < end and first <= last:
-            why = f"rows in {part.name}, which has {begin} to {last}; export these days together"
-            missing.append(Missing(max(first, begin), min(last, _before(end)), why))
-    return days, missing
+    return Chosen(days, missing)
 
 
 def _why_missing(
@@ -117,14 +111,14 @@ def _why_missing(
 
 def _day(part: Partition) -> date | None:
     """The day of a table whose rows count: a partition, or one that maintain is about to drop."""
-    if part.state is State.ATTACHED and part.start:
+    if part.state is DayState.ATTACHED and part.start:
         return part.start.date()
     return part.day
 
 
 def _is_foreign(part: Partition) -> bool:
     """Whether the partition does not have exactly one day: somebody else made it."""
-    if part.state is not State.ATTACHED:
+    if part.state is not DayState.ATTACHED:
         return False
     start, end = part.start, part.end
     whole = start and end and start.time() == time() and end - start == timedelta(days=1)

@@ -1,7 +1,5 @@
 """The formats of an export: JSON lines and Parquet."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from datetime import datetime, timedelta
@@ -10,7 +8,7 @@ from typing import IO, Any, Protocol
 from psycopg import sql
 
 from history.archive.parquet import Row, Writer
-from history.canonical import Connection, columns, fields
+from history.daily.canonical import Connection, columns, fields
 from history.documents.jsonb import from_store, line_from_store
 from history.entities import Entity
 from history.masking import Mask
@@ -30,7 +28,7 @@ NAMES = {
 
 class Format(Protocol):
     """One output stream. `day` appends the rows of one table and returns their number; `add`
-    appends one row as history.canonical.fields selects it."""
+    appends one row as history.daily.canonical.fields selects it."""
 
     def __init__(self, sink: IO[bytes], entity: Entity) -> None: ...
     def day(self, connection: Connection, source: sql.Composable, tick: Tick) -> int: ...
@@ -39,12 +37,8 @@ class Format(Protocol):
 
 
 class JsonLines:
-    """One line for each version, with the fields of the message: id, version, type, updatedAt
-    (UTC), clientId, author, productInstanceId, data. Numbers are exact.
-
-    PostgreSQL makes the lines of a table; Python only copies their bytes. Archived rows get the
-    same lines.
-    """
+    """One line for each version, made by PostgreSQL, with the fields of the message: id, version,
+    type, updatedAt (UTC), clientId, author, productInstanceId, data. Numbers are exact."""
 
     def __init__(self, sink: IO[bytes], entity: Entity) -> None:
         self._sink = sink
@@ -123,7 +117,7 @@ def add_rows(
     add: Callable[[Row], object],
     tick: Tick,
 ) -> int:
-    """Call `add` with each row, as history.canonical.fields selects it."""
+    """Call `add` with each row, as history.daily.canonical.fields selects it."""
     query = sql.SQL("COPY (SELECT {} FROM {}) TO STDOUT (FORMAT BINARY)")
     child = () if entity.parent is None else ("text",)
     rows = 0

@@ -1,9 +1,7 @@
 """Runs an export: days in parallel into a directory, or one after another into a stream."""
 
-from __future__ import annotations
-
-import fcntl
 import os
+import secrets
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import closing, contextmanager
@@ -14,13 +12,12 @@ from typing import IO
 import psycopg
 from django.db import Error as DatabaseError
 from django.db import connection
-from psycopg import sql
 
-from history.archive import manifest, origin
+from history.archive import manifest, provenance
 from history.archive.read import Rows, union
 from history.archive.store import ArchiveError, Store
 from history.archive.write import count
-from history.canonical import Connection, twins
+from history.daily.canonical import Connection, twins
 from history.entities import Entity
 from history.export.days import Day
 from history.export.formats import FORMATS, TICK_ROWS, Format, Masked, Tick
@@ -67,13 +64,9 @@ class Exported:
 def to_directory(
     export: Export, days: Sequence[Day], folder: Path, jobs: int
 ) -> Iterator[Exported]:
-    """Write each day to its own file, `jobs` days at a time. Yields each day when it is done.
-
-    A file gets its name when it is complete. An existing file is kept if the day still has as many
-    rows as were written to it; so an interrupted export can be continued, and a day that got rows
-    since is written again. A day that fails stops no other. Each job keeps one block of rows in
-    memory.
-    """
+    """Write each day to its own file, `jobs` days at a time; yields each day when it is done. A
+    file gets its name when it is complete, and is kept if the day still has as many rows. A day
+    that fails stops no other. Each job keeps one block of rows in memory."""
     folder.mkdir(parents=True, exist_ok=True)
     with ThreadPoolExecutor(jobs) as pool:
         futures = [pool.submit(_to_file, export, day, folder) for day in days]
@@ -102,7 +95,7 @@ def _to_file(export: Export, day: Day, folder: Path) -> Exported:
         connection.ensure_connection()
         plain = connection.connection
         if target.exists() and note.exists():
-            now = _rows_now(day, plain)
+            now = _rows_now(export, day, plain)
             if now is not None and note.read_text().strip() == export.note(now):
                 export.tick(day.rows)
                 return Exported(day, kept=True)
@@ -124,17 +117,17 @@ def _to_file(export: Export, day: Day, folder: Path) -> Exported:
 def _write(export: Export, day: Day, output: Format, plain: Connection) -> int:
     """Write the rows of a day; returns their number."""
     if day.archived is None:
-        return output.day(plain, sql.Identifier(day.name), export.tick)
+        return output.day(plain, day.source(export.entity.table), export.tick)
     if export.store is None:
         raise ArchiveError(f"{day.name} is in the archive, and no archive is set")
     known = manifest.load(export.store, export.entity.table, day.day)
     if known is None:
         raise ArchiveError(f"{day.name} is not in the archive, and the database says that it is")
-    origin.check(plain, export.store, export.entity, day.day)
+    provenance.check(plain, export.store, export.entity, day.day)
     archived = manifest.checked_rows(export.store, known)
     if day.part is None:
         return _add(archived, output, export.tick)
-    table = Rows(plain, export.store, export.entity, sql.Identifier(day.name), None)
+    table = Rows(plain, export.store, export.entity, day.source(export.entity.table))
     with table.ordered() as stream:
         return _add(union(archived, stream, twins(plain, export.entity)), output, export.tick)
 
@@ -150,39 +143,23 @@ def _add(rows: Iterator[Sequence[object]], output: Format, tick: Tick) -> int:
     return done
 
 
-def _rows_now(day: Day, plain: Connection) -> int | None:
+def _rows_now(export: Export, day: Day, plain: Connection) -> int | None:
     """The rows of a day; None for a day that is in the table and in the archive."""
     if day.part is None:
         return day.archived
-    return count(plain, sql.Identifier(day.name)) if day.archived is None else None
+    return count(plain, day.source(export.entity.table)) if day.archived is None else None
 
 
 @contextmanager
 def _complete(target: Path) -> Iterator[IO[bytes]]:
-    """A file that gets its name when the block ends without an error. Raises BlockingIOError while
-    another process writes it."""
-    unfinished = target.with_name(f".{target.name}.part")
-    with open(unfinished, "wb", BUFFER, opener=_keeping) as sink:
-        _lock(sink, unfinished)
-        sink.truncate(0)  # what a process that was killed has left
-        yield sink
-        sink.flush()
-        os.fsync(sink.fileno())
-        unfinished.replace(target)
-
-
-def _keeping(path: str, flags: int) -> int:
-    """Open a file without emptying it: another process may be writing it."""
-    return os.open(path, flags & ~os.O_TRUNC, 0o666)
-
-
-def _lock(file: IO[bytes], path: Path) -> None:
-    """Lock a file until it is closed; the lock ends with the process too."""
+    """A file that gets its name when the block ends without an error."""
+    # A name of its own: another export may be writing the same day.
+    unfinished = target.with_name(f".{target.name}.{secrets.token_hex(4)}.part")
     try:
-        fcntl.flock(file.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
-        # Or it has got its name since it was opened.
-        mine = path.exists() and os.path.samestat(path.stat(), os.fstat(file.fileno()))
-    except BlockingIOError:
-        mine = False
-    if not mine:
-        raise BlockingIOError(f"another export is writing {path.name}; run it again later")
+        with unfinished.open("wb", BUFFER) as sink:
+            yield sink
+            sink.flush()
+            os.fsync(sink.fileno())
+        unfinished.replace(target)
+    finally:
+        unfinished.unlink(missing_ok=True)

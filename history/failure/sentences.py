@@ -1,16 +1,11 @@
 """One sentence about any error. The only place that decides which one."""
 
-from __future__ import annotations
-
 from history.base.error_text import causes, describe
 from history.failure.complaints import Complaint, of_file, of_text
 
 
 def sentence(error: BaseException) -> str:
-    """One line about any error, without the content of a document and without a password.
-
-    May ask the database, for what an error alone does not say.
-    """
+    """One line about any error, without the content of a document and without a password."""
     found = known(error)
     return f"unexpected error: {describe(error)}" if found is None else found
 

@@ -3,8 +3,6 @@
 WrongAnswerError   it is not the timeline that was asked for
 """
 
-from __future__ import annotations
-
 from datetime import UTC, datetime
 from typing import Annotated, Final, NamedTuple
 
@@ -22,9 +20,6 @@ from history.record import (
 )
 
 TOKEN_LENGTH: Final = 8_000
-# Of one snapshot. Brokers take no larger messages (docker/compose.yaml), so the store has none, and
-# the values of a larger one take gigabytes of who shows it.
-MOST_SNAPSHOT_BYTES: Final = 8 * 1024 * 1024
 
 
 class WrongAnswerError(Exception):
@@ -91,14 +86,14 @@ class _Failure(msgspec.Struct, frozen=True):
     error: _Error
 
 
-class Part(NamedTuple):
+class AnswerPage(NamedTuple):
     """One page. next_token: None on the last one."""
 
     versions: list[OldVersion]
     next_token: str | None
 
 
-def part(body: bytes, subject: Subject) -> Part:
+def part(body: bytes, subject: Subject) -> AnswerPage:
     """The versions in the body of an answer. Raises WrongAnswerError."""
     try:
         body.decode()
@@ -108,12 +103,11 @@ def part(body: bytes, subject: Subject) -> Part:
     if found.status != "success":
         raise WrongAnswerError("its status is not success")
     versions = [_version(row, subject) for row in found.data.history]
-    return Part(versions, found.data.next_page_token)
+    return AnswerPage(versions, found.data.next_page_token)
 
 
 def says_nothing_there(body: bytes) -> bool:
-    """Whether the body of a 404 says that the old service has no such document. A wrong address
-    gives a 404 too, and then nothing is known."""
+    """Whether the body of a 404 says that the old service has no such document."""
     try:
         found = msgspec.json.decode(body, type=_Failure)
     except (ValueError, RecursionError):
@@ -173,12 +167,9 @@ def _snapshot(text: bytes, change: ChangeType) -> bytes:
     text = text or b"null"
     if text == b"null" and change is ChangeType.DELETE:
         return text
-    # It is well-formed, or `part` had refused the answer. To build its value would take gigabytes
-    # and many seconds of a hostile one, and these values are needed of a few versions only.
+    # Well-formed, or `part` had refused it. The value of a hostile one would take gigabytes.
     if not text.startswith(b"{"):
         raise WrongAnswerError("a version has no snapshot in entity")
-    if len(text) > MOST_SNAPSHOT_BYTES:
-        raise WrongAnswerError(f"a snapshot has more than {MOST_SNAPSHOT_BYTES:,} bytes")
     if not can_be_stored(text):  # a number of eleven bytes can need a gigabyte to be shown
         raise WrongAnswerError("a snapshot has a number that no store can have")
     return shortened(text)

@@ -1,4 +1,4 @@
-"""What the present request has asked of the old service, each timeline once, and what came of it.
+"""What one request has asked of the old service, each timeline once, and what came of it.
 
 The calls of all requests go through one breaker, and only some at a time.
 """
@@ -8,25 +8,20 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager
-from contextvars import ContextVar
 from enum import Enum
 from typing import Final
 
-from history import deadline, metrics, shares
+from history import metrics
 from history.fallback import client
 from history.fallback.answer import OldVersion, Subject, WrongAnswerError
 from history.fallback.breaker import Breaker
 from history.fallback.client import OldServiceError, Service
+from history.requests import deadline
 
 log = logging.getLogger(__name__)
 
 # Calls at a time. One that hangs keeps its place until its sockets are shut down.
 PLACES: Final = 8
-# Those of one login: a few connections could otherwise keep the old versions from everybody else.
-PLACES_OF_LOGIN: Final = PLACES // 2
 # The name of a host is looked up without a time limit.
 GRACE_SECONDS: Final = 0.05
 BREAKER: Final = Breaker()
@@ -36,28 +31,9 @@ _ANSWERED, _FAILED, _CUT = (
 )
 
 _places = threading.BoundedSemaphore(PLACES)
-_taken: Final[Counter[object]] = Counter()  # by login
-_counting: Final = threading.Lock()
 
 
-def _take(login: object) -> bool:
-    """Whether this login has a place now."""
-    with _counting:
-        if _taken[login] >= PLACES_OF_LOGIN or not _places.acquire(blocking=False):
-            return False
-        _taken[login] += 1
-        return True
-
-
-def _give_back(login: object) -> None:
-    with _counting:
-        _taken[login] -= 1
-        if not _taken[login]:
-            del _taken[login]
-    _places.release()
-
-
-class State(Enum):
+class AskedState(Enum):
     """What came of the questions of one request."""
 
     ANSWERED = "answered"
@@ -65,10 +41,9 @@ class State(Enum):
 
 
 class Asked:
-    """The questions of one request. All of them together may take as long as the service's time
-    limit."""
+    """The questions of one request. All together may take as long as the time limit."""
 
-    def __init__(self, service: Service | None) -> None:
+    def __init__(self, service: Service | None = None) -> None:
         self._service = service
         self._left = service.seconds if service else 0.0
         self._answers: dict[Subject, list[OldVersion] | None] = {}
@@ -83,12 +58,17 @@ class Asked:
         return self._service is not None
 
     @property
-    def state(self) -> State | None:
+    def state(self) -> AskedState | None:
         """None where nothing was asked for the answer."""
         shown = [found for of, found in self._answers.items() if of not in self._aside]
         if self._missed or None in shown:
-            return State.FAILED
-        return State.ANSWERED if shown else None
+            return AskedState.FAILED
+        return AskedState.ANSWERED if shown else None
+
+    @property
+    def failed(self) -> bool:
+        """Whether versions may be missing because the old service did not give them."""
+        return self.state is AskedState.FAILED
 
     def missed(self) -> None:
         """The answer lacks versions of the old service although nothing was asked now."""
@@ -120,23 +100,17 @@ class Asked:
             return None
         deadline.check()
         began = time.monotonic()
-        login = shares.present_login()
-        if self._left <= 0 or not _take(login):
+        if self._left <= 0 or not _places.acquire(blocking=False):
             _CUT.inc()
             return None
         if not BREAKER.allows(began):
-            _give_back(login)
+            _places.release()
             _CUT.inc()
             return None
-        call = _Call(self._service, subject, self._left, login)
+        call = _Call(self._service, subject, self._left)
         # A thread of its own: nothing else can leave a call that does not end.
-        try:
-            threading.Thread(target=call.run, daemon=True).start()
-        except RuntimeError as error:  # the process may have no more threads
-            call.why = str(error)
-            _give_back(login)
-        else:
-            call.done.wait(self._left + GRACE_SECONDS)
+        threading.Thread(target=call.run, daemon=True).start()
+        call.done.wait(self._left + GRACE_SECONDS)
         self._left -= time.monotonic() - began
         return _outcome(call)
 
@@ -159,9 +133,8 @@ class _Call:
     """One call in a thread of its own. found: None until it has succeeded. wrong: the old service
     answers, but not what was asked."""
 
-    def __init__(self, service: Service, subject: Subject, seconds: float, login: object) -> None:
+    def __init__(self, service: Service, subject: Subject, seconds: float) -> None:
         self._service, self._subject, self._seconds = service, subject, seconds
-        self._login = login
         self.done = threading.Event()
         self.found: list[OldVersion] | None = None
         self.wrong = False
@@ -177,30 +150,5 @@ class _Call:
         except BaseException as error:
             self.why = f"the call failed ({type(error).__name__})"
         finally:
-            _give_back(self._login)
+            _places.release()
             self.done.set()
-
-
-_present: ContextVar[Asked | None] = ContextVar("history.fallback.asked", default=None)
-
-
-@contextmanager
-def asking() -> Iterator[Asked]:
-    """The block is one request: it may ask the old service. Outside of one nothing is asked."""
-    asked = Asked(client.service())
-    token = _present.set(asked)
-    try:
-        yield asked
-    finally:
-        _present.reset(token)
-
-
-def failed() -> bool:
-    """Whether versions may be missing from the answer because the old service did not give them."""
-    asked = _present.get()
-    return asked is not None and asked.state is State.FAILED
-
-
-def present() -> Asked | None:
-    """The questions of the present request; None outside of one."""
-    return _present.get()

@@ -3,8 +3,6 @@
 Pure: the time comes from the caller.
 """
 
-from __future__ import annotations
-
 import threading
 from typing import Final
 

@@ -3,8 +3,7 @@
 OldServiceError   it cannot be asked, does not answer, or refuses
 """
 
-from __future__ import annotations
-
+import time
 from dataclasses import dataclass
 from datetime import UTC, date
 from pathlib import Path
@@ -87,14 +86,14 @@ def fetch(service: Service, subject: Subject, seconds: float) -> list[OldVersion
     Raises OldServiceError, WrongAnswerError."""
     found: dict[tuple[str, str, int], OldVersion] = {}
     seen: set[str] = set()
-    left = MOST_BYTES
+    left, until = MOST_BYTES, time.monotonic() + seconds
     parameters = {"pageSize": str(PAGE_SIZE), "order": "desc", "include": "entity"}
     try:
-        with http_call.session(seconds) as session:
+        with http_call.Session() as session:
             # No proxy, no .netrc: the token goes to this address and nowhere else.
             session.trust_env = False
             while True:
-                body = _body(session, service, subject, parameters, (seconds, left))
+                body = _body(session, service, subject, parameters, (until, left))
                 if body is None:
                     return list(found.values())
                 left -= len(body)
@@ -120,9 +119,11 @@ def _body(
     parameters: dict[str, str],
     limits: tuple[float, int],
 ) -> bytes | None:
-    """The body of one page; None where the old service has nothing of the subject. limits: seconds
-    and bytes."""
-    seconds, most = limits
+    """The body of one page; None where there is nothing. limits: until when, and bytes."""
+    until, most = limits
+    seconds = until - time.monotonic()
+    if seconds <= 0:
+        raise requests.Timeout
     with session.get(
         service.address(subject),
         params=parameters,
@@ -138,7 +139,7 @@ def _body(
             raise OldServiceError("it redirects, which is not followed")
         if answer.status_code not in (200, 404):
             raise OldServiceError(f"it answers {answer.status_code}")
-        body = http_call.body(answer, most)
+        body = http_call.body(answer, most, until)
         if answer.status_code == 200:
             return body
         if says_nothing_there(body):

@@ -1,17 +1,14 @@
 """Decides which missing versions of a document are gaps, and opens and closes these."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, Final
 
 from django.db import connection, transaction
 from psycopg import sql
 
-from history.database.apart import apart
+from history.database.distributed import apart
 from history.entities import Entity
-from history.gaps import spread
 from history.gaps.scan import lock
 from history.record import ChangeType
 
@@ -36,8 +33,7 @@ WHERE d.entity = %s AND d.id = v.id
 """
 # As fetched: of a kind that has no createdAt nothing is.
 _CREATED = "CASE WHEN %s::text IS NOT NULL THEN created END"
-# The missing versions of these documents that are gaps now, with their neighbours in the store: a
-# neighbour that retention removed says that the missing version may have been removed too.
+# The missing versions that are gaps now, with their neighbours: retention may have removed both.
 _WANTED = """
 CREATE TEMP TABLE gap_wanted ON COMMIT DROP AS
 WITH hole AS (
@@ -45,7 +41,8 @@ WITH hole AS (
     FROM {document} WHERE entity = %(entity)s AND id = ANY(%(ids)s)
 )
 SELECT hole.id, missing, false AS beginning, least(below.updated_at, above.updated_at) AS since,
-    above.updated_at AS until, above.client_id, NULL::timestamptz AS found_at
+    above.updated_at AS until, above.client_id, NULL::timestamptz AS found_at,
+    NULL::timestamptz AS asked_at
 FROM hole CROSS JOIN LATERAL (
     SELECT updated_at FROM {rows} t WHERE t.id = hole.id AND t.version = lower(missing) - 1
     ORDER BY updated_at LIMIT 1
@@ -55,7 +52,8 @@ FROM hole CROSS JOIN LATERAL (
 ) AS above
 WHERE least(below.updated_at, above.updated_at) >= %(edge)s
 UNION ALL
-SELECT d.id, int8range(0, d.lowest), true, d.since, above.updated_at, above.client_id, NULL
+SELECT d.id, int8range(0, d.lowest), true, d.since, above.updated_at, above.client_id, NULL,
+    NULL
 FROM {document} d CROSS JOIN LATERAL (
     SELECT updated_at, client_id FROM {rows} t WHERE t.id = d.id AND t.version = d.lowest
     ORDER BY updated_at LIMIT 1
@@ -63,8 +61,7 @@ FROM {document} d CROSS JOIN LATERAL (
 WHERE d.entity = %(entity)s AND d.id = ANY(%(ids)s)
     AND NOT d.begun AND d.lowest > 0 AND d.since >= %(edge)s
 """
-# What is missing exactly as before stays as it is. Of the others the parts that arrived are closed,
-# and so are those of which the store can no longer tell; the rest is opened again below.
+# What is missing as before stays. What arrived or is unknown now is closed; the rest is opened.
 _CLOSE = """
 WITH stale AS (
     DELETE FROM version_gap g WHERE g.closed_at IS NULL AND g.entity = %(entity)s
@@ -72,16 +69,11 @@ WITH stale AS (
             WHERE w.id = g.document AND w.missing = int8range(g.first, g.last, '[]'))
     RETURNING g.*
 ), came AS (
-    SELECT s.id, int8multirange(int8range(s.first, s.last, '[]')) * d.versions AS there,
-        coalesce((SELECT range_agg(int8range(r.version, r.version, '[]')) FROM recovered_version r
-            WHERE r."table" = %(table)s AND r.row_id = s.document
-                AND r.version BETWEEN s.first AND s.last), '{{}}') AS recovered
+    SELECT s.id, int8multirange(int8range(s.first, s.last, '[]')) * d.versions AS there
     FROM stale s JOIN {document} d ON d.entity = s.entity AND d.id = s.document
 ), part AS (
-    SELECT s.*, unnest(c.there * c.recovered) AS piece, 'recovered' AS became
+    SELECT s.*, unnest(c.there) AS piece, 'arrived' AS became
     FROM came c JOIN stale s ON s.id = c.id
-    UNION ALL
-    SELECT s.*, unnest(c.there - c.recovered), 'arrived' FROM came c JOIN stale s ON s.id = c.id
     UNION ALL
     SELECT s.*, unnest(int8multirange(int8range(s.first, s.last, '[]')) - d.versions
         - coalesce((SELECT range_agg(w.missing) FROM gap_wanted w WHERE w.id = s.document), '{{}}')
@@ -89,22 +81,48 @@ WITH stale AS (
     FROM stale s JOIN {document} d ON d.entity = s.entity AND d.id = s.document
 ), closed AS (
     INSERT INTO version_gap (entity, document, first, last, beginning, client_id, since, until,
-        found_at, closed_at, outcome)
+        found_at, asked_at, closed_at, outcome)
     SELECT entity, document, lower(piece), upper(piece) - 1, beginning, client_id, since, until,
-        found_at, now(), became FROM part
+        found_at, asked_at, now(), became FROM part
 )
-UPDATE gap_wanted w SET found_at = s.found_at FROM stale s
+UPDATE gap_wanted w SET found_at = s.found_at, asked_at = s.asked_at FROM stale s
 WHERE s.document = w.id AND w.missing && int8range(s.first, s.last, '[]')
 """
 _OPEN = """
 INSERT INTO version_gap (entity, document, first, last, beginning, client_id, since, until,
-    found_at)
+    found_at, asked_at)
 SELECT %(entity)s, id, lower(missing), upper(missing) - 1, beginning, client_id, since, until,
-    coalesce(found_at, now())
+    coalesce(found_at, now()), asked_at
 FROM gap_wanted w WHERE NOT EXISTS (
     SELECT FROM version_gap g WHERE g.closed_at IS NULL AND g.entity = %(entity)s
         AND g.document = w.id AND w.missing = int8range(g.first, g.last, '[]'))
 """
+
+# Versions and notes of a document may be on different nodes: temporary tables have both.
+_CITUS_NEXT: Final = "SELECT id FROM gap_pending WHERE entity = %s ORDER BY id LIMIT %s"
+_CITUS_TAKE: Final = "DELETE FROM gap_pending WHERE entity = %s AND id = ANY(%s)"
+# The documents, and of the versions next to missing ones the oldest row.
+_CITUS_STATE: Final = """
+CREATE TEMP TABLE gap_state ON COMMIT DROP AS
+SELECT entity, id, versions, lowest, judged, begun, since FROM gap_document
+WHERE entity = %(entity)s AND id = ANY(%(ids)s)
+"""
+_CITUS_NEIGHBOURS: Final = """
+CREATE TEMP TABLE gap_row ON COMMIT DROP AS
+WITH hole AS (
+    SELECT id, unnest(range_merge(versions)::int8multirange - versions) AS missing FROM gap_state
+), wanted AS (
+    SELECT id, lower(missing) - 1 AS version FROM hole UNION SELECT id, upper(missing) FROM hole
+    UNION SELECT id, lowest FROM gap_state
+)
+SELECT DISTINCT ON (t.id, t.version) t.id, t.version, t.updated_at, t.client_id, t.type,
+    CASE WHEN d.judged IS DISTINCT FROM t.version AND d.lowest = t.version
+        THEN t.data->>%(created_at)s::text END AS created
+FROM {table} t JOIN wanted w ON w.id = t.id AND w.version = t.version
+JOIN gap_state d ON d.id = t.id
+ORDER BY t.id, t.version, t.updated_at
+"""
+_CITUS_DROP: Final = "DROP TABLE gap_state, gap_row"
 
 
 def judge(entity: Entity, edge: datetime) -> int:
@@ -117,20 +135,23 @@ def judge(entity: Entity, edge: datetime) -> int:
             names = _names(cursor, entity, ids)
             _beginnings(cursor, entity, names, ids)
             values: dict[str, Any] = {"entity": entity.name, "ids": ids, "edge": edge}
-            values["table"] = entity.table
             cursor.execute(_WANTED.format(**names), values)
             cursor.execute(_CLOSE.format(**names), values)
             cursor.execute(_OPEN, values)
             cursor.execute("DROP TABLE gap_wanted")
             if apart():
-                spread.forget(cursor)
+                cursor.execute(_CITUS_DROP)
     return len(ids)
 
 
 def _take(cursor: Any, entity: Entity) -> list[str]:
     """Some documents that are pending, which then are not any more."""
     if apart():
-        return spread.take(cursor, entity.name, DOCUMENTS_AT_ONCE)
+        cursor.execute(_CITUS_NEXT, [entity.name, DOCUMENTS_AT_ONCE])
+        ids = [id for (id,) in cursor.fetchall()]
+        if ids:
+            cursor.execute(_CITUS_TAKE, [entity.name, ids])
+        return ids
     cursor.execute(_TAKE, [entity.name, entity.name, DOCUMENTS_AT_ONCE])
     return [id for (id,) in cursor.fetchall()]
 
@@ -138,10 +159,14 @@ def _take(cursor: Any, entity: Entity) -> list[str]:
 def _names(cursor: Any, entity: Entity, ids: Sequence[str]) -> dict[str, str]:
     """What the statements read: the tables, or what was fetched of them from several nodes."""
     table = sql.Identifier(entity.table).as_string()
+    # No sequential scans: single ids in the tables of many days, some without statistics yet.
     if apart():
-        spread.fetch(cursor, table, entity.name, ids, entity.created_at)
+        cursor.execute("SET LOCAL citus.propagate_set_commands TO 'local'")
+        cursor.execute("SET LOCAL enable_seqscan = off")
+        values = {"entity": entity.name, "ids": ids, "created_at": entity.created_at}
+        cursor.execute(_CITUS_STATE, values)
+        cursor.execute(_CITUS_NEIGHBOURS.format(table=table), values)
         return {"document": "gap_state", "rows": "gap_row", "created": _CREATED}
-    # Single ids in the tables of many days, some of them without statistics yet.
     cursor.execute("SET LOCAL enable_seqscan = off")
     return {"document": "gap_document", "rows": table, "created": "data->>%s::text"}
 

@@ -1,7 +1,5 @@
 """The gaps that are known: sums for metrics, pages for people."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -11,7 +9,7 @@ from django.db import connection
 
 from history import quarantined
 from history.entities import BY_NAME
-from history.gap_models import GapRun, GapSource, VersionGap
+from history.gap_models import GapRun, VersionGap
 from history.quarantined import Quarantined
 
 # Client ids come from messages, so there may be any number of them.
@@ -32,15 +30,6 @@ FROM sums LEFT JOIN named USING (client_id) GROUP BY 1, 2 ORDER BY 1, 4 DESC, 2
 _TOTALS = """
 SELECT outcome, count(*), sum(last::bigint - first + 1)::bigint FROM version_gap GROUP BY outcome
 """
-_SAID = """
-SELECT g.id, a.source, a.asked_at, span.versions && a.gone, span.versions && a.refused, a.detail,
-    CASE WHEN a.next_attempt_at > now() THEN a.next_attempt_at END
-FROM version_gap g
-CROSS JOIN LATERAL (SELECT int8range(g.first, g.last, '[]') AS versions) AS span
-JOIN gap_answer a ON a.entity = g.entity AND a.document = g.document
-WHERE g.id = ANY(%s) AND (span.versions && (a.gone + a.refused) OR a.next_attempt_at > now())
-ORDER BY a.source
-"""
 
 
 class Sum(NamedTuple):
@@ -55,14 +44,12 @@ class Sum(NamedTuple):
 @dataclass(frozen=True, slots=True)
 class Totals:
     """What the latest run of `gaps` knows. looked_at: when it began, None before the first.
-    missing: open gaps, and how many versions they are; the others: versions of gaps that closed
-    while their days were kept."""
+    missing: open gaps, and how many versions they are; the others: versions of closed gaps."""
 
     looked_at: datetime | None
     gaps: int
     missing: int
     arrived: int
-    recovered: int
 
     def as_json(self) -> dict[str, Any]:
         """As `GET completeness` has it."""
@@ -71,7 +58,6 @@ class Totals:
             "gaps": self.gaps,
             "missing": self.missing,
             "arrived": self.arrived,
-            "recovered": self.recovered,
         }
 
 
@@ -89,32 +75,16 @@ class Selection:
         return self.entity is not None or self.client_id is not None
 
 
-class Said(NamedTuple):
-    """What a source said when it was asked for versions of a gap. gone: it does not have some of
-    them; refused: what it gave could not be stored; detail: why, in English. later: it is not asked
-    for the rest before."""
-
-    source: str
-    asked_at: datetime
-    gone: bool
-    refused: bool
-    detail: str
-    later: datetime | None
-
-
 @dataclass(frozen=True, slots=True)
-class Listed:
-    """A gap, and those of its versions that are in quarantine, ascending. said: what was answered
-    by those who were asked for its versions."""
+class ListedGap:
+    """A gap, and those of its versions that are in quarantine, ascending."""
 
     gap: VersionGap
     came: Mapping[int, Quarantined]
-    said: Sequence[Said]
 
 
 def sums() -> list[Sum]:
-    """By kind and service; those of other services than the MOST_CLIENTS with the most missing
-    versions together, as `other`."""
+    """By kind and service."""
     with connection.cursor() as cursor:
         cursor.execute(_SUMS, [MOST_CLIENTS, OTHER])
         return [Sum(*row) for row in cursor.fetchall()]
@@ -131,12 +101,12 @@ def totals() -> Totals:
         run.started_at if run else None,
         gaps,
         missing,
-        found.get("arrived", (0, 0))[1],
-        found.get("recovered", (0, 0))[1],
+        # An earlier release told apart those that Annals had asked for.
+        sum(found.get(outcome, (0, 0))[1] for outcome in ("arrived", "recovered")),
     )
 
 
-def page(selection: Selection, size: int, before: int | None = None) -> list[Listed]:
+def page(selection: Selection, size: int, before: int | None = None) -> list[ListedGap]:
     """Up to `size` gaps, the latest found first; those with a lower id than `before`."""
     rows = VersionGap.objects.filter(closed_at__isnull=not selection.closed).order_by("-id")
     if selection.entity is not None:
@@ -148,37 +118,20 @@ def page(selection: Selection, size: int, before: int | None = None) -> list[Lis
     return _with_quarantine(list(rows[:size]))
 
 
-def _with_quarantine(gaps: Sequence[VersionGap]) -> list[Listed]:
-    """A query for each kind, and one for the answers."""
-    said = _said([gap.id for gap in gaps if gap.closed_at is None])
+def _with_quarantine(gaps: Sequence[VersionGap]) -> list[ListedGap]:
+    """A query for each kind."""
     came = {}
     for name in {gap.entity for gap in gaps} & BY_NAME.keys():
         wanted = [(gap.document, gap.first, gap.last) for gap in gaps if gap.entity == name]
         came[name] = quarantined.of_versions(BY_NAME[name], wanted)
     return [
-        Listed(
+        ListedGap(
             gap,
             {
                 number: each
                 for number, each in came.get(gap.entity, {}).get(gap.document, {}).items()
                 if gap.first <= number <= gap.last
             },
-            said.get(gap.id, ()),
         )
         for gap in gaps
     ]
-
-
-def _said(gaps: Sequence[int]) -> dict[int, list[Said]]:
-    found: dict[int, list[Said]] = {}
-    if gaps:
-        with connection.cursor() as cursor:
-            cursor.execute(_SAID, [list(gaps)])
-            for id, *values in cursor.fetchall():
-                found.setdefault(id, []).append(Said(*values))
-    return found
-
-
-def sources() -> list[GapSource]:
-    """Whom `gaps heal` has asked ever, by name."""
-    return list(GapSource.objects.order_by("name"))

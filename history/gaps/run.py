@@ -1,7 +1,5 @@
 """One run of `annals gaps`: reads the days that changed, then judges what they brought."""
 
-from __future__ import annotations
-
 import time as clocks
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -9,12 +7,12 @@ from datetime import UTC, datetime, time, timedelta
 
 from django.db import connection, transaction
 
+from history.daily.window import Window
 from history.entities import ENTITIES
 from history.gap_models import GapRun
-from history.gaps import days, judge
-from history.gaps.scan import lock, scan
+from history.gaps import judge
+from history.gaps.scan import changed, lock, scan
 from history.timeline.neighbours import CLOCK_TOLERANCE
-from history.window import Window
 
 REMOVED_AT_ONCE = 10_000
 
@@ -28,11 +26,8 @@ DELETE FROM version_gap WHERE id = ANY(ARRAY(
     SELECT id FROM version_gap WHERE closed_at < %s ORDER BY closed_at LIMIT %s))
 """
 _FORGET_DOCUMENTS = "DELETE FROM gap_document WHERE newest_day < %s"
-# That their days were read is forgotten with them: the window goes back if retention is longer
-# again, or if a clock was ahead.
+# Forgotten with their days, as the window may go back.
 _FORGET_DAYS = "DELETE FROM gap_day WHERE day < %s"
-# Gaps that are older than an answer of before the window are closed as expired.
-_FORGET_ANSWERS = "DELETE FROM gap_answer WHERE asked_at < %s"
 _LOOK_AGAIN = """
 INSERT INTO gap_pending (entity, id)
 SELECT entity, id FROM gap_document WHERE lowest > 0 OR NOT versions @> range_merge(versions)
@@ -49,7 +44,7 @@ SELECT count(*) FROM (
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class GapsOutcome:
     """days: those that were read. documents: those that were judged. closed: gaps that were closed
     because the store can no longer tell."""
 
@@ -59,14 +54,10 @@ class Outcome:
     seconds: float
 
 
-def run(window: Window, now: datetime, report: Callable[[], None] = lambda: None) -> Outcome:
-    """Bring the gaps up to date: only the days that got rows since the last run are read. report:
-    called after each day.
-
-    Memory does not depend on the number of rows. A run may be killed at any moment, and two may run
-    at once: each day, and each few documents, is a transaction of its own, after which the rest is
-    still marked as to be done.
-    """
+def run(window: Window, now: datetime, report: Callable[[], None] = lambda: None) -> GapsOutcome:
+    """Bring the gaps up to date from the days that got rows since the last run. report: called
+    after each day. Memory does not depend on the rows. A run may be killed, and two may run at
+    once: each day, and each few documents, is a transaction."""
     began = clocks.monotonic()
     read = documents = 0
     last = latest()
@@ -74,8 +65,8 @@ def run(window: Window, now: datetime, report: Callable[[], None] = lambda: None
         # Gaps were closed as expired, and are inside the window now.
         with connection.cursor() as cursor:
             cursor.execute(_LOOK_AGAIN)
-    for changed in days.changed(window):
-        read += scan(changed)
+    for day in changed(window):
+        read += scan(day)
         report()
     edge = datetime.combine(window.oldest, time(), UTC) + CLOCK_TOLERANCE
     for entity in judge.pending(ENTITIES):
@@ -84,7 +75,7 @@ def run(window: Window, now: datetime, report: Callable[[], None] = lambda: None
     expired = _retire(window, edge, now, last)
     seconds = clocks.monotonic() - began
     _note(window, now, seconds, read)
-    return Outcome(read, documents, expired, seconds)
+    return GapsOutcome(read, documents, expired, seconds)
 
 
 def latest() -> GapRun | None:
@@ -93,8 +84,7 @@ def latest() -> GapRun | None:
 
 
 def _retire(window: Window, edge: datetime, now: datetime, last: GapRun | None) -> int:
-    """Close the gaps that have come to the edge of the window; forget what closed long ago, and
-    documents without a version in the window. Documents once for each day: that reads them all."""
+    """Close the gaps that have come to the edge of the window."""
     kept = timedelta(days=(window.newest - window.oldest).days)
     with transaction.atomic(), connection.cursor() as cursor:
         lock(cursor)
@@ -103,8 +93,6 @@ def _retire(window: Window, edge: datetime, now: datetime, last: GapRun | None) 
         if last is None or last.removed_before != window.oldest:
             cursor.execute(_FORGET_DOCUMENTS, [window.oldest])
             cursor.execute(_FORGET_DAYS, [window.oldest])
-            # A moment: Citus deletes nothing by comparing one with a day.
-            cursor.execute(_FORGET_ANSWERS, [datetime.combine(window.oldest, time(), UTC)])
     while True:
         with transaction.atomic(), connection.cursor() as cursor:
             lock(cursor)

@@ -1,7 +1,5 @@
 """Reads the file of kinds: the shipped one, or that of ANNALS_ENTITIES_FILE."""
 
-from __future__ import annotations
-
 import os
 import re
 import tomllib
@@ -16,7 +14,7 @@ from msgspec import Meta
 from history.base.plain_text import one_line
 from history.documents.json_pointer import as_pointer, segments
 from history.failure.complaints import Complaint, of_declaration
-from history.kinds.kind import Entity, Envelope, EnvelopeForm, Label
+from history.kinds.kind import DeclaredLabel, Entity, Envelope, EnvelopeForm
 
 VARIABLE: Final = "ANNALS_ENTITIES_FILE"
 SHIPPED: Final = Path(__file__).parents[1] / "kinds.toml"
@@ -36,8 +34,7 @@ Change: TypeAlias = Literal["CREATE", "UPDATE", "DELETE"]
 
 
 class KindsError(Complaint, ValueError):
-    """The declaration of the kinds is wrong. The message is a sentence for people, on one line
-    whatever the names in the file are."""
+    """The declaration of the kinds is wrong."""
 
     def __init__(self, text: str) -> None:
         super().__init__(one_line(text))
@@ -127,8 +124,7 @@ def shipped() -> tuple[Entity, ...]:
 
 
 def read(path: Path) -> tuple[Entity, ...]:
-    """The kinds that a file declares, after the shipped ones if it extends these. Raises
-    KindsError."""
+    """The kinds of a file, after the shipped ones if it extends these. Raises KindsError."""
     return _kinds(path, shipped())
 
 
@@ -264,7 +260,7 @@ def _search(keys: Mapping[str, str | tuple[str, ...]]) -> Iterator[tuple[str, st
             yield name, _pointer(f"search: {name}", pointer)
 
 
-def _labels(tables: Sequence[_LabelTable]) -> Iterator[Label]:
+def _labels(tables: Sequence[_LabelTable]) -> Iterator[DeclaredLabel]:
     paths: set[str] = set()
     for table in tables:
         where = f'label "{table.path}"'
@@ -283,12 +279,11 @@ def _labels(tables: Sequence[_LabelTable]) -> Iterator[Label]:
             for value, names in table.words.items()
         )
         english, russian = table.en or "", table.ru or table.en or ""
-        yield Label(table.path, english, russian, table.kind, words, table.sensitive)
+        yield DeclaredLabel(table.path, english, russian, table.kind, words, table.sensitive)
 
 
 def problems_of_mark(path: str) -> Iterator[str]:
-    """What is wrong with the path of a sensitive field, in sentences: who marks a field must not
-    believe that it is masked when it is not."""
+    """What is wrong with the path of a sensitive field, in sentences."""
     parts = path.split("/")[1:]
     if "" in parts:
         yield "the path of a sensitive field has no empty segment and no slash at its end"

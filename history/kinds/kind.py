@@ -1,15 +1,13 @@
 """One kind of entity, as the other modules see it."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from enum import StrEnum
 
-from history.day_rows import Column, Form
+from history.kinds.day_rows import Column, Form
 
 
 @dataclass(frozen=True, slots=True)
-class Label:
+class DeclaredLabel:
     """The label of a field of a kind's snapshots. path: with * for any item or key. words: for the
     kind "enum", of each value its names by language."""
 
@@ -31,13 +29,10 @@ class EnvelopeForm(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Envelope:
-    """Where the messages of a kind have the contract's fields.
-
-    places: by the contract's names, JSON pointers into the message, of Debezium into the row; a
-    field that is not there does not exist. types: by its spelling, CREATE, UPDATE or DELETE.
-    time_unit: of an updatedAt that is a number; None where it is an ISO 8601 text. client: the
-    clientId of all messages; None where they say it.
-    """
+    """Where the messages of a kind have the contract's fields. places: by the contract's names,
+    JSON pointers into the message or Debezium's row. types: by spelling, CREATE, UPDATE or DELETE.
+    time_unit: of an updatedAt that is a number; None: ISO 8601. client: the clientId of all
+    messages; None where they say it."""
 
     form: EnvelopeForm
     places: tuple[tuple[str, str], ...]
@@ -50,14 +45,12 @@ class Envelope:
 class Entity:
     """One kind of entity: its name in addresses and tables, and its title for people.
 
-    topics: the live topic and, if there is one, its migration twin. root: the main kind, which is
-    the application itself. parent: the field of a message that names the application; None for the
-    main kind and for a kind that stands alone, in no application. search: the business keys by
-    which it, or its application, is found, each a name and a JSON pointer into the snapshot; a name
-    may have several pointers. list_keys: the fields that identify the items of a list when two
-    snapshots are compared; list_places: those for lists at given places. created_at, closed_at: the
-    fields of the snapshot that say when the entity was created and closed. envelope: of its
-    messages; None: that of the contract.
+    topics: the live topic and its migration twin, if any. root: the main kind, the application
+    itself. parent: the field that names the application; None for the main kind and one that stands
+    alone. search: business keys, each a name and a JSON pointer; a name may have several.
+    list_keys: the fields that identify the items of a list in comparisons; list_places: those at
+    given places. created_at, closed_at: fields of the snapshot. envelope: of its messages; None:
+    that of the contract.
     """
 
     name: str
@@ -71,7 +64,7 @@ class Entity:
     list_places: tuple[tuple[str, tuple[str, ...]], ...] = ()
     created_at: str = "createdAt"
     closed_at: str | None = None
-    labels: tuple[Label, ...] = ()
+    labels: tuple[DeclaredLabel, ...] = ()
     envelope: Envelope | None = None
 
     @property
@@ -89,7 +82,7 @@ class Entity:
 
     @property
     def columns(self) -> tuple[Column, ...]:
-        """The columns of its table, in the canonical order; see history.day_rows."""
+        """The columns of its table, in the canonical order; see history.kinds.day_rows."""
         child = () if self.parent is None else (Column("product_instance_id", Form.TEXT),)
         return (
             Column("id", Form.TEXT),

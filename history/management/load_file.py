@@ -1,8 +1,5 @@
 """Commands that load one file into a catalogue: all of it, or nothing and the reason."""
 
-from __future__ import annotations
-
-import json
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -13,15 +10,13 @@ from history.failure.complaints import FileError, read_bytes
 
 class LoadFileCommand(BaseCommand):
     """`annals NAME ACTION FILE`. A subclass names the action and its file, and loads the file.
-
-    action: name and help text. file: name and help text.
-    """
+    action: name and help text. file: name and help text."""
 
     action: ClassVar[tuple[str, str]]
     file: ClassVar[tuple[str, str]]
 
-    def load(self, text: bytes) -> tuple[str, dict[str, int]]:
-        """Load the file's content; what was done, as a sentence and as JSON values. Raises
+    def load(self, text: bytes) -> str:
+        """Load the file's content; what was done, as a sentence. Raises
         ValueError with everything that is wrong, and then changes nothing."""
         raise NotImplementedError
 
@@ -29,7 +24,6 @@ class LoadFileCommand(BaseCommand):
         (name, text), (file, content) = self.action, self.file
         actions = parser.add_subparsers(dest="action", required=True)
         action = actions.add_parser(name, help=text)
-        action.add_argument("--json", action="store_true", help="print JSON")
         action.add_argument("file", type=Path, metavar=file, help=content)
 
     def handle(self, **options: Any) -> None:
@@ -39,9 +33,9 @@ class LoadFileCommand(BaseCommand):
         except FileError as error:
             raise CommandError(str(error)) from None
         try:
-            done, counts = self.load(content)
+            done = self.load(content)
         except ValueError as error:
             said = str(error)
             gap = "\n" if "\n" in said else " "
             raise CommandError(f"{file} was not loaded, nothing changed:{gap}{said}") from None
-        self.stdout.write(json.dumps(counts) if options["json"] else done)
+        self.stdout.write(done)

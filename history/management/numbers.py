@@ -1,7 +1,5 @@
 """Numbers, sizes and days as arguments of commands, with their bounds."""
 
-from __future__ import annotations
-
 import re
 from argparse import ArgumentTypeError
 from collections.abc import Callable

@@ -1,19 +1,18 @@
 """What only some may read: marked parts of documents, replaced by tokens for everybody else."""
 
 from history.masking.documents import Mask, leads_into_mark, mask_of, searchable_keys, stored_mask
-from history.masking.reader import UNMASK, VIEW, holds, in_clear, read_by, record_unmasking
+from history.masking.reader import UNMASK, VIEW, Viewer, holds, record_unmasking
 from history.masking.token import is_token, shown
 
 __all__ = [
     "UNMASK",
     "VIEW",
     "Mask",
+    "Viewer",
     "holds",
-    "in_clear",
     "is_token",
     "leads_into_mark",
     "mask_of",
-    "read_by",
     "record_unmasking",
     "searchable_keys",
     "shown",

@@ -1,7 +1,5 @@
 """Masks documents where they leave the store: nothing is computed from a marked value."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -12,7 +10,7 @@ from history.documents.exactjson import Json, dumps, loads_shallow
 from history.entities import ENTITIES, Entity
 from history.masking import token
 from history.masking.marks import DEEP, Marks
-from history.masking.reader import reads_clear
+from history.masking.reader import Viewer
 
 # Tokens of texts that a mask remembers: most versions of a document have what the one before had.
 REMEMBERED = 1_000
@@ -52,10 +50,10 @@ class Mask:
         return dumps(self.marks.apply(document, replace))
 
 
-def mask_of(entity: Entity) -> Mask | None:
-    """How to mask this kind for the present reader; None where nothing is to be masked."""
+def mask_of(viewer: Viewer, entity: Entity) -> Mask | None:
+    """How to mask this kind for this viewer; None where nothing is to be masked."""
     found = stored_mask(entity)
-    return None if found is None or reads_clear() else found
+    return None if found is None or viewer.clear else found
 
 
 def stored_mask(entity: Entity) -> Mask | None:
@@ -69,23 +67,24 @@ def _marks(paths: tuple[str, ...]) -> Marks:
     return Marks(paths)
 
 
-def searchable_keys() -> list[str]:
-    """The business keys that the present reader may search by, as "entity key". A key is left out
+def searchable_keys(viewer: Viewer) -> list[str]:
+    """The business keys that the viewer may search by, as "entity key". A key is left out
     if any of its places is marked, or is inside a marked part."""
     return [
         f"{entity.name} {name}"
         for entity in ENTITIES
         for name in dict.fromkeys(name for name, _ in entity.search)
-        if not any(_marked(entity, place) for key, place in entity.search if key == name)
+        if not any(_marked(viewer, entity, place) for key, place in entity.search if key == name)
     ]
 
 
-def leads_into_mark(kinds: Iterable[Entity], path: str) -> bool:
-    """Whether this path leads into a part that the present reader gets as one token. path: a
+def leads_into_mark(viewer: Viewer, kinds: Iterable[Entity], path: str) -> bool:
+    """Whether this path leads into a part that the viewer gets as one token. path: a
     pointer or key path. The answer does not depend on any document."""
-    return any(mask is not None and mask.marks.cover(parse(path)) for mask in map(mask_of, kinds))
+    masks = (mask_of(viewer, entity) for entity in kinds)
+    return any(mask is not None and mask.marks.cover(parse(path)) for mask in masks)
 
 
-def _marked(entity: Entity, place: str) -> bool:
-    mask = mask_of(entity)
+def _marked(viewer: Viewer, entity: Entity, place: str) -> bool:
+    mask = mask_of(viewer, entity)
     return mask is not None and mask.marks.cover(parse(f"{place}/-"))

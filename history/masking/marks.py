@@ -48,12 +48,10 @@ class _Node:
 
 @dataclass(slots=True)
 class _State:
-    """Where a walk over a document is: at all the places of the tree that fit, as `*` and `**` fit
-    in addition to a name. mark: of a place that is marked; the first one in the order of their
-    text. value, items: the mark by which a plain value, or a list, is masked here as a whole,
-    because a marked path goes on as if it were something else; empty if none does. named: the state
-    below, by the names that matter; other: that below every other name. None: nothing is marked
-    there."""
+    """Where a walk over a document is: all the places of the tree that fit. mark: of a marked
+    place. value, items: the mark by which a plain value, or a list, is masked here as a whole,
+    because a marked path goes on; or empty. named: the state below, by names that matter; other:
+    below every other name. None: nothing is marked there."""
 
     mark: str
     value: str = ""
@@ -66,12 +64,11 @@ class _State:
 
 
 class Marks:
-    """The marked paths of one kind of entity: RFC 6901 pointers in which `*` stands for any one
-    segment and `**` for any number of them. What is below a marked path is marked too.
+    """The marked paths of one kind of entity, with all below them: RFC 6901 pointers in which `*`
+    stands for any one segment and `**` for any number of them.
 
     A value on the way to a marked path that has not the form which the path expects is masked
-    whole: `/passport/series` masks a passport that is a text or a list, not one that is null.
-    Only behind a name, though: `/**/series` or `/*/series` would mask every text.
+    whole: `/passport/series` masks a passport that is a text or a list. Only behind a name, though.
     """
 
     def __init__(self, paths: Iterable[str]) -> None:
@@ -85,11 +82,7 @@ class Marks:
         self._root = _state([root], {})
 
     def apply(self, document: Json, replace: Replace) -> Json:
-        """The document with each marked part replaced as a whole; changes it in place.
-
-        A part that is nested too deep to look into (a msgspec.Raw) is replaced as a whole if a
-        marked path can lead into it.
-        """
+        """The document with each marked part replaced as a whole, in place."""
         return document if self._root is None else _masked(document, self._root, replace)
 
     def cover(self, steps: Sequence[Segment]) -> bool:

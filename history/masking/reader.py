@@ -1,12 +1,8 @@
-"""Who reads: for whom the documents of this request are. Nobody in particular reads masked."""
-
-from __future__ import annotations
+"""Who reads: for whom the documents of a request are."""
 
 import logging
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
-from contextvars import ContextVar
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Final, Protocol
 
@@ -14,9 +10,9 @@ from django.contrib.auth.models import Permission, User
 from django.db.models import Q
 from django.http import HttpRequest
 
-from history import looks
 from history.documents.exactjson import dumps
 from history.entities import Entity
+from history.requests.accesses import Look, Unmasked
 
 VIEW: Final = "history.view_sensitive"
 UNMASK: Final = "history.unmask"
@@ -36,48 +32,29 @@ class Caller(Protocol):
     def has_perm(self, permission: str, /) -> bool: ...
 
 
-class _Reader:
-    """The reader of one request. The permission is looked up at the first marked document."""
+@dataclass(slots=True)
+class Viewer:
+    """For whom one request reads; user None: a program on the host, which gets masked documents of
+    every application. look: what it reads. in_clear: marked values too, whoever it is. For
+    need-to-know: decided has what the rule said of each application, failed those at which it
+    failed, opened those of which something was read."""
 
-    def __init__(self, user: Caller | None, *, everything: bool = False) -> None:
-        self._user = user
-        self._clear: bool | None = True if everything else None
+    user: Caller | None
+    look: Look = field(default_factory=Look)
+    in_clear: bool = False
+    decided: dict[str, bool] = field(default_factory=dict)
+    failed: set[str] = field(default_factory=set)
+    opened: set[str] = field(default_factory=set)
+    _clear: bool | None = None
 
     @property
     def clear(self) -> bool:
+        """Whether the reader may see marked values. Looked up at the first marked document."""
+        if self.in_clear:
+            return True
         if self._clear is None:
-            self._clear = holds(self._user, VIEW)
+            self._clear = holds(self.user, VIEW)
         return self._clear
-
-
-_reader: ContextVar[_Reader | None] = ContextVar("history.masking.reader", default=None)
-
-
-def reads_clear() -> bool:
-    """Whether the present reader may see marked values; False outside every `read_by`."""
-    reader = _reader.get()
-    return reader is not None and reader.clear
-
-
-@contextmanager
-def read_by(user: Caller | None) -> Iterator[None]:
-    """What is read inside is for this user: masked unless they have VIEW."""
-    before = _reader.set(_Reader(user))
-    try:
-        yield
-    finally:
-        _reader.reset(before)
-
-
-@contextmanager
-def in_clear() -> Iterator[None]:
-    """What is read inside is not masked. For one value that is unmasked, and for programs on the
-    host that compare documents and show none."""
-    before = _reader.set(_Reader(None, everything=True))
-    try:
-        yield
-    finally:
-        _reader.reset(before)
 
 
 # By login and permission: until when it is remembered, and whether it is given.
@@ -85,12 +62,8 @@ _known: dict[tuple[object, str], tuple[float, bool]] = {}
 
 
 def holds(user: Caller | None, permission: str) -> bool:
-    """Whether the permission was given to this login, or to a group of it.
-
-    To be a superuser is not enough: an administrator manages, and reads personal data only after
-    giving the permission to a login, of which the admin keeps an entry. Remembered for
-    REMEMBERED_SECONDS.
-    """
+    """Whether the permission was given to this login, or to a group of it: to be a superuser is not
+    enough. Remembered for REMEMBERED_SECONDS."""
     if user is None or not user.is_authenticated or not user.is_active:
         return False
     if not isinstance(user, User):
@@ -118,6 +91,7 @@ log = logging.getLogger(__name__)
 
 def record_unmasking(
     request: HttpRequest,
+    look: Look,
     entity: Entity,
     id: str,
     version: int,
@@ -126,9 +100,8 @@ def record_unmasking(
     reason: str,
 ) -> None:
     """Record that the user of a request is about to see one masked value. version, moment: the
-    number of the version, and when it was made. path: RFC 6901 pointer into the snapshot. The
-    journal writes its entry before the answer leaves."""
-    looks.unmasked(path, moment, reason)
+    number of the version, and when it was made. path: RFC 6901 pointer into the snapshot."""
+    look.unmasked, look.reason = Unmasked(path, moment), reason
     # As JSON: a line break in the reason cannot begin a line of its own.
     user, whose, where, why = (
         dumps(each).decode()

@@ -1,7 +1,4 @@
-"""What stands in the place of a masked value: equal for equal values of one field of one document,
-and otherwise without meaning."""
-
-from __future__ import annotations
+"""What stands in the place of a masked value."""
 
 import re
 from decimal import Decimal
@@ -20,18 +17,14 @@ _TOKEN = re.compile(PREFIX + "[0-9a-f]{16}")
 
 
 def document_key(entity: str, id: str) -> bytes:
-    """The key of one document: equal values of two documents have different tokens, so that
-    nobody can look for the other owner of a phone number."""
+    """The key of one document: equal values of two documents have different tokens."""
     installation = _installation_key(settings.SECRET_KEY)
     return blake2b(f"{entity}\0{id}".encode(), key=installation, digest_size=32).digest()
 
 
 def token(key: bytes, mark: str, value: Json) -> str:
-    """The token of a value. key: of its document. mark: the marked path, so that two fields of one
-    document cannot be compared either. All tokens have the same length.
-
-    1, 1.0 and 1.00 have the same token, as the comparison takes them as equal; 1 and "1" do not.
-    """
+    """The token of a value, all of one length; 1, 1.0 and 1.00 have the same, 1 and "1" do not.
+    key: of its document. mark: the marked path, so that two fields cannot be compared either."""
     text = b"%b\0%b" % (mark.encode(), canonical(_plain(value)))
     return PREFIX + blake2b(text, key=key, digest_size=DIGITS // 2).hexdigest()
 

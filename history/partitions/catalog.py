@@ -1,7 +1,5 @@
 """What partitions exist, read from PostgreSQL's catalog in one query."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, timedelta
@@ -9,12 +7,11 @@ from datetime import UTC, date, datetime, timedelta
 from django.db.backends.base.base import BaseDatabaseWrapper
 
 from history import distribution
-from history.days import MARK, RESTORED, State, partition_name
-from history.distribution.held import Held, held
+from history.daily.days import MARK, RESTORED, DayState, partition_name
+from history.distribution.disk_use import Held, held
 
-# Bounds are printed in the session's time zone and read back in the same session, so the zone does
-# not matter. A marked table with a day's name and no parent is a partition that was detached, and
-# not dropped yet.
+# Bounds are printed and read in one session's time zone. A marked table with a day's name and no
+# parent was detached, and not dropped yet.
 QUERY = """
 WITH parent AS (
     SELECT c.oid, c.relname, c.relnamespace
@@ -42,17 +39,14 @@ ORDER BY child.parent, c.relname
 
 @dataclass(frozen=True, slots=True)
 class Partition:
-    """One partition as it is now.
-
-    start, end: its bounds, UTC, the second one excluded; both None for a default partition and for
-    a detached one. rows: an estimate. bytes: on disk, with indexes and TOAST.
-    """
+    """One partition as it is now. start, end: UTC, the second excluded; None for a default and for
+    a detached one. rows: an estimate. bytes: on disk, with indexes and TOAST."""
 
     table: str
     name: str
     start: datetime | None
     end: datetime | None
-    state: State
+    state: DayState
     marked: bool
     rows: int
     bytes: int
@@ -75,7 +69,7 @@ class Partition:
             midnight,
             midnight + timedelta(days=1),
         )
-        attached = self.state is not State.DETACHED
+        attached = self.state is not DayState.DETACHED
         named = self.name == partition_name(self.table, day)
         if named and self.marked and bound and attached == (self.start is not None):
             return day
@@ -121,7 +115,7 @@ def _with(part: Partition, there: Held | None) -> Partition:
 
 def _partition(row: tuple[str, str, bool | None, str, datetime, datetime, int, int]) -> Partition:
     table, name, pending, comment, start, end, rows, size = row
-    state = {None: State.DETACHED, True: State.PENDING, False: State.ATTACHED}[pending]
+    state = {None: DayState.DETACHED, True: DayState.PENDING, False: DayState.ATTACHED}[pending]
     return Partition(
         table,
         name,

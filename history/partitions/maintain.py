@@ -1,38 +1,29 @@
 """Executing the plan: one run at a time in a database, and its outcome."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import date
 from functools import partial
 
 import psycopg
-from django.db import connections
 
 from history.base.error_text import describe
-from history.day_storage import keep_rows_whole
-from history.days import partition_name
+from history.daily.days import partition_name
 from history.partitions.exclusive import reconnect, run_lock
 from history.partitions.plan import DayPlan, Policy, Report, plan
-from history.partitions.strategy import VERSIONS, Archiver, DayPartition, Partitioned
+from history.partitions.strategy import VERSIONS, Archiver, Check, DayPartition, Partitioned
 
 
 @dataclass
 class Outcome:
-    """What a run did, by the names of partitions.
-
-    kept_whole: those that were made otherwise and keep the rows that come as days do (day_storage).
-    held: not dropped because they are held. unsealed: finished days, each a table and a day, that
-    may still get rows, with the reason. busy: their locks were not available; the next run tries
-    again. broken: failed for any other reason, with the error. longest_detach: seconds, with the
-    wait for its locks. search_keys_removed: those last seen before search_keys_before.
-    quarantine_removed: messages.
-    """
+    """What a run did, by the names of partitions. held: not dropped because they are held.
+    unsealed: finished days, each a table and a day, that may still get rows, with the reason. busy:
+    without their locks; the next run tries again. broken: failed, with the error. longest_detach:
+    seconds, with the wait. search_keys_removed: last seen before search_keys_before.
+    quarantine_removed: messages."""
 
     created: list[str] = field(default_factory=list)
     dropped: list[str] = field(default_factory=list)
-    kept_whole: list[str] = field(default_factory=list)
     sealed: list[str] = field(default_factory=list)
     unsealed: list[tuple[str, date, str]] = field(default_factory=list)
     held: list[str] = field(default_factory=list)
@@ -74,13 +65,6 @@ class Outcome:
             self.freed += part.found.bytes if part.found else 0
             self.longest_detach = max(self.longest_detach, round(part.waited, 3))
 
-    def note_whole(self, name: str, error: Exception | None) -> None:
-        """Record whether a partition keeps new rows whole now."""
-        if error is not None:
-            self.failed(name, error)
-        else:
-            self.kept_whole.append(name)
-
     def note_seal(self, name: str, error: Exception | None) -> None:
         """Record whether a day was sealed."""
         if error is not None:
@@ -103,12 +87,10 @@ def maintain(
     archiver: Archiver | None = None,
     using: str = "default",
     tables: Sequence[Partitioned] = VERSIONS,
+    check: Check | None = None,
 ) -> Outcome:
-    """Create and drop what the plan says. begin gets the plan before the first step, report gets
-    every step; archiver archives every day of versions before it is dropped.
-
-    Raises AlreadyRunningError during another run.
-    """
+    """Create and drop what the plan says. begin: gets the plan, report: steps; check looks at each
+    day before it is dropped, archiver archives those of versions. Raises NoRunLockError."""
     outcome = Outcome()
 
     def note(action: str, part: DayPartition, error: Exception | None) -> None:
@@ -120,8 +102,5 @@ def maintain(
         outcome.held += [part.name for table in plans for part in table.held()]
         begin(plans)
         for table in plans:
-            table.apply(using, note, archiver, partial(reconnect, using))
-        names = [table.name for table in tables]
-        for name, error in keep_rows_whole(connections[using].connection, names, policy.today):
-            outcome.note_whole(name, error)
+            table.apply(using, note, archiver, partial(reconnect, using), check)
     return outcome

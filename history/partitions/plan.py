@@ -14,20 +14,25 @@ from psqlextra.partitioning import (
     PostgresModelPartitioningPlan,
     PostgresPartitioningConfig,
     PostgresPartitioningError,
-    PostgresPartitioningManager,
 )
 
 from history import distribution
+from history.daily.window import Window
 from history.partitions import catalog
 from history.partitions.catalog import Partition
-from history.partitions.strategy import VERSIONS, Archiver, DayPartition, DayStrategy, Partitioned
-from history.window import Window
+from history.partitions.strategy import (
+    VERSIONS,
+    Archiver,
+    Check,
+    DayPartition,
+    DayStrategy,
+    Partitioned,
+)
 
 # Given days that are about to be dropped, each a table and a day: those that must stay, and why.
 Holds = Callable[[Collection[tuple[str, date]]], Mapping[tuple[str, date], str]]
-# Days are created this many days further ahead than versions are accepted. So a version of the
-# newest accepted day has its partition just after midnight, and also if maintain does not run for a
-# week: the consumer may not be allowed to create partitions.
+# Days are created this many days further ahead than versions are accepted: just after midnight, and
+# a week without maintain, the newest accepted day has its partition.
 SPARE_DAYS = 7
 
 # what was done ("created" or "dropped"), the day, what went wrong
@@ -47,11 +52,8 @@ class Settings(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """What should be: the days of a window.
-
-    today: the current UTC day. holds: asked about each day before it is dropped. hold_days: for how
-    many days beyond the window a day can be held.
-    """
+    """What should be: the days of a window. today: the current UTC day. holds: asked about each day
+    before it is dropped. hold_days: for how many days beyond the window a day can be held."""
 
     window: Window
     today: date
@@ -121,13 +123,12 @@ class DayPlan(PostgresModelPartitioningPlan):
         report: Report = lambda *_: None,
         archiver: Archiver | None = None,
         reconnect: Callable[[], None] = lambda: None,
+        check: Check | None = None,
     ) -> None:
-        """Create and drop days one by one, and report each. A day that fails stops no other day,
-        with one exception: an open transaction that delays one drop delays the later drops of the
-        table too.
-
-        archiver: archives every day of versions before it is dropped. reconnect: called when a day
-        ended with the connection lost; if it raises, no other day is tried."""
+        """Create and drop days one by one, and report each. A day that fails stops no other, but an
+        open transaction delays later drops of the table too. check: asked about each day before it
+        is dropped; archiver: archives days of versions. reconnect: called when the connection is
+        lost; if it raises, no other day is tried."""
         connection = connections[using or "default"]
         connection.ensure_connection()
         editor = connection.schema_editor(atomic=False)
@@ -136,7 +137,7 @@ class DayPlan(PostgresModelPartitioningPlan):
         ]
         steps += [("dropped", part, part.delete) for part in self.deletions]
         for action, part, act in steps:
-            part.archiver = archiver if self.of_versions else None
+            part.archiver, part.check = archiver if self.of_versions else None, check
             error = _attempt(act, self.config.model, editor)
             report(action, part, error)
             if connection.connection is None or connection.connection.closed:
@@ -145,32 +146,10 @@ class DayPlan(PostgresModelPartitioningPlan):
                 break
 
 
-class DayManager(PostgresPartitioningManager):
-    """Plans each table by its strategy alone, which knows what exists."""
-
-    def _plan_for_config(
-        self,
-        config: PostgresPartitioningConfig,
-        skip_create: bool = False,
-        skip_delete: bool = False,
-        using: str | None = None,  # noqa: ARG002 - the strategy has read that database already
-    ) -> DayPlan:
-        strategy = cast(DayStrategy, config.strategy)
-        return DayPlan(
-            config,
-            [] if skip_create else list(strategy.to_create()),
-            [] if skip_delete else list(strategy.to_delete()),
-            list(strategy.to_keep()),
-        )
-
-
 def plan(
     policy: Policy, using: str = "default", tables: Sequence[Partitioned] = VERSIONS
 ) -> list[DayPlan]:
-    """The plan of each of the tables, in their order.
-
-    Raises PostgresPartitioningError where a table is missing.
-    """
+    """The plan of each of the tables. Raises PostgresPartitioningError: one is missing."""
     names = [table.name for table in tables]
     connection = connections[using]
     if missing := catalog.missing_tables(connection, names):
@@ -183,7 +162,7 @@ def plan(
     found = catalog.read(connection, names)
     holds = _holds(policy, found, {table.name for table in tables if table.of_versions})
     existing = {table: list(group) for table, group in groupby(found, lambda part: part.table)}
-    configs = []
+    plans = []
     for table in tables:
         held = {day: why for (name, day), why in holds.items() if name == table.name}
         strategy = DayStrategy(
@@ -194,18 +173,22 @@ def plan(
             held,
             past=table.of_versions,
         )
-        configs.append(PostgresPartitioningConfig(table.model, strategy))
-    plans = cast(list[DayPlan], DayManager(configs).plan(using=using).model_plans)
-    for table, made in zip(tables, plans, strict=True):
-        made.of_versions = table.of_versions
+        plans.append(
+            DayPlan(
+                PostgresPartitioningConfig(table.model, strategy),
+                list(strategy.to_create()),
+                list(strategy.to_delete()),
+                list(strategy.to_keep()),
+                table.of_versions,
+            )
+        )
     return plans
 
 
 def _holds(
     policy: Policy, found: Sequence[Partition], tables: Collection[str]
 ) -> Mapping[tuple[str, date], str]:
-    """The days of these tables that are held. Days older than hold_days beyond the window are never
-    held."""
+    """The days of these tables that are held, up to hold_days beyond the window."""
     oldest = policy.window.oldest
     limit = oldest - timedelta(days=policy.hold_days)
     overdue = {

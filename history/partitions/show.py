@@ -1,7 +1,5 @@
 """Partitions and plans as a table for people and as plain objects for JSON."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -45,7 +43,7 @@ def partitions(parts: Iterable[Partition]) -> Table:
 def plan(lines: Iterable[PlanLine], each: bool = False) -> Table:
     """One line for each partition, or for each run with the same action and reason."""
     names = ("table", "action", "partitions", "from (UTC)", "to (UTC)", "~rows", "bytes", "why")
-    table = Table(*names, right=NUMBERS, head=3)
+    table = Table(*names, right=NUMBERS)
     for count, line in [(1, line) for line in lines] if each else _merged(lines):
         table.add(
             line.table,

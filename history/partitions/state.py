@@ -1,7 +1,4 @@
-"""The state of the partitions, for metrics and readiness. It is read from the catalog, so a scrape
-does not depend on the latest run of maintain."""
-
-from __future__ import annotations
+"""The state of the partitions, for metrics and readiness. It is read from the catalog."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -10,7 +7,7 @@ from datetime import date, datetime, timedelta
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.models import Q
 
-from history.days import State
+from history.daily.days import DayState
 from history.models import MaintainRun
 from history.partitions.maintain import Outcome
 from history.partitions.plan import DayPlan, Policy, plan
@@ -20,11 +17,9 @@ from history.partitions.strategy import VERSIONS, Partitioned
 @dataclass(frozen=True, slots=True)
 class Status:
     """One table. Counts are partitions; rows is an estimate; bytes include indexes and TOAST.
-
-    ahead: days after today that have their partition without a gap; -1 if today's is missing.
-    missing: days of the window without a partition. overdue: those that maintain would drop. held:
-    those that it would drop if they were not held. pending: detaches that were interrupted.
-    """
+    ahead: days after today without a gap; -1 if today's is missing. missing: days of the window
+    without one. overdue: to be dropped. held: not dropped. pending: detaches that were
+    interrupted."""
 
     table: str
     partitions: int
@@ -38,10 +33,7 @@ class Status:
 
 
 def status(policy: Policy, tables: Sequence[Partitioned] = VERSIONS) -> list[Status]:
-    """The status of each of the tables, in their order.
-
-    Raises PostgresPartitioningError if a table is missing.
-    """
+    """The status of each of the tables. Raises PostgresPartitioningError: one is missing."""
     return [_status(table, policy.today) for table in plan(policy, tables=tables)]
 
 
@@ -62,7 +54,7 @@ def _status(table: DayPlan, today: date) -> Status:
         missing=len(table.creations),
         overdue=len(table.deletions),
         held=len(table.held()),
-        pending=sum(part.state is State.PENDING for part in strategy.existing),
+        pending=sum(part.state is DayState.PENDING for part in strategy.existing),
     )
 
 
@@ -70,8 +62,7 @@ KEPT = timedelta(days=90)
 
 
 def note(outcome: Outcome, started_at: datetime, seconds: float) -> None:
-    """Record a run, and delete the records of old ones, and of those that began later: their clock
-    was ahead. Such a record would be the latest until then, whatever the runs after it did."""
+    """Record a run, and delete the records of old ones, and of those that began later."""
     MaintainRun.objects.create(
         started_at=started_at,
         seconds=seconds,
@@ -111,11 +102,7 @@ class Locks:
 
 
 def count(connection: BaseDatabaseWrapper, plans: Iterable[DayPlan]) -> Locks:
-    """The locks for the days that exist and those that the plan creates.
-
-    Only the tables of versions count: no statement reads more than a few days of another one. A run
-    itself never holds more locks than those of one day.
-    """
+    """The locks for the days of tables of versions, with those that the plan creates."""
     needed = 0
     with connection.cursor() as cursor:
         cursor.execute("SELECT current_setting('max_locks_per_transaction')::int")

@@ -1,12 +1,7 @@
-"""Which days a table should have: psqlextra's partition and strategy, for UTC days.
+"""Which days a table should have: psqlextra's partition and strategy, for UTC days; without a lock
+of the whole table, or an end at the first missing day."""
 
-Their own versions name months in words, bind without a zone, lock the whole table, and stop at the
-first missing day.
-"""
-
-from __future__ import annotations
-
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, timedelta
 from typing import Any, Protocol
@@ -15,12 +10,12 @@ from psqlextra.backend.schema import PostgresSchemaEditor
 from psqlextra.models import PostgresPartitionedModel
 from psqlextra.partitioning import PostgresRangePartition, PostgresRangePartitioningStrategy
 
-from history import days
-from history.day_rows import DayRows
+from history.daily import days
+from history.daily.window import Window
 from history.entities import ENTITIES
+from history.kinds.day_rows import DayRows
 from history.models import VERSION_MODELS
 from history.partitions.catalog import Partition
-from history.window import Window
 
 
 class Archiver(Protocol):
@@ -33,14 +28,16 @@ class Archiver(Protocol):
         """Make sure that all rows of the day are archived, when nobody can write to it any more."""
 
 
-class DayPartition(PostgresRangePartition):
-    """One UTC day of one table, to be created or to be dropped, and why.
+# Asked about a table and its day before the day is archived and dropped; raises what is against it.
+Check = Callable[[days.Connection, str, date], None]
 
-    found: the table of the day as it is now; None if there is none. archiver: archives the day
-    before it is dropped. waited: seconds until it was detached.
-    """
+
+class DayPartition(PostgresRangePartition):
+    """One UTC day of one table, to be created or dropped, and why. found: its table now, or None.
+    check, archiver: called before it is dropped. waited: seconds until the detach."""
 
     archiver: Archiver | None = None
+    check: Check | None = None
     waited = 0.0
 
     def __init__(self, table: str, day: date, reason: str, found: Partition | None = None) -> None:
@@ -72,6 +69,8 @@ class DayPartition(PostgresRangePartition):
         self, model: type[PostgresPartitionedModel], schema_editor: PostgresSchemaEditor
     ) -> None:
         plain, table = schema_editor.connection.connection, model._meta.db_table
+        if self.check is not None:
+            self.check(plain, table, self.day)
         if self.archiver is None:
             days.drop(plain, table, self.day, waited=self._note)
             return
@@ -90,11 +89,9 @@ class DayPartition(PostgresRangePartition):
 
 
 class DayStrategy(PostgresRangePartitioningStrategy):
-    """Creates the missing days of a window and drops the days before it, by what exists.
-
-    today: the current UTC day. existing: the table's partitions. holds: the days that are held,
-    with the reason. past: whether days before today are created too, where they are missing.
-    """
+    """Creates the missing days of a window and drops the days before it. today: the current UTC
+    day. existing: the table's partitions. holds: by day, with the reason. past: also days before
+    today."""
 
     def __init__(
         self,
@@ -113,15 +110,14 @@ class DayStrategy(PostgresRangePartitioningStrategy):
         self.past = past
 
     def to_create(self) -> Generator[DayPartition, None, None]:
-        """The missing days, the most urgent first: today and ahead, backwards from today, and held
-        days that an interrupted run has detached."""
+        """The missing days, the most urgent first."""
         today = self.today
         inside = list(self.window.days())
         split = inside.index(today)
         detached = {
-            part.day: part for part in self.existing if part.state is not days.State.ATTACHED
+            part.day: part for part in self.existing if part.state is not days.DayState.ATTACHED
         }
-        attached = [part for part in self.existing if part.state is days.State.ATTACHED]
+        attached = [part for part in self.existing if part.state is days.DayState.ATTACHED]
         taken = {part.day for part in attached}
         foreign = [part for part in attached if part.day is None]
         for day in [*inside[split:], *reversed(inside[:split])]:
@@ -146,9 +142,9 @@ class DayStrategy(PostgresRangePartitioningStrategy):
         for part in self.existing:
             if part.day and part.day < self.window.oldest and part.day not in self.holds:
                 reason = f"before {self.window.oldest}, the oldest day kept"
-                if part.state is days.State.PENDING:
+                if part.state is days.DayState.PENDING:
                     reason += "; its detach was interrupted"
-                elif part.state is days.State.DETACHED:
+                elif part.state is days.DayState.DETACHED:
                     reason += "; detached already"
                 yield DayPartition(self.table, part.day, reason, part)
 
@@ -158,11 +154,11 @@ class DayStrategy(PostgresRangePartitioningStrategy):
             if part.day is None:
                 yield part, _why_not_ours(part)
             elif part.day < self.window.oldest:
-                if part.day in self.holds and part.state is days.State.ATTACHED:
+                if part.day in self.holds and part.state is days.DayState.ATTACHED:
                     yield part, f"held: {self.holds[part.day]}"
             elif part.day > self.window.newest:
                 yield part, f"after {self.window.newest}, the newest day made ahead"
-            elif part.state is days.State.ATTACHED:
+            elif part.state is days.DayState.ATTACHED:
                 yield part, "inside the window"
 
 
@@ -176,12 +172,9 @@ def _why_not_ours(part: Partition) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Partitioned:
-    """One kind of partitioned table.
-
-    rows: its columns, for seals. retention_days: None for the tables of versions, which follow the
-    window of the policy. Another table has its own retention: no row is dated before the day on
-    which it was written, so past days are not created; and nothing is archived.
-    """
+    """One kind of partitioned table. rows: its columns, for seals. retention_days: None for the
+    tables of versions, which follow the window of the policy; of another table past days are not
+    created, and nothing is archived."""
 
     model: type[PostgresPartitionedModel]
     rows: DayRows

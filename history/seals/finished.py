@@ -1,7 +1,5 @@
 """Seals the finished days of all tables: which are due, which must wait, and each fails alone."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, timedelta
@@ -11,9 +9,9 @@ from django.db.backends.utils import CursorWrapper
 from psycopg import Error, sql
 
 from history import distribution
-from history.day_rows import DayRows
-from history.days import State
+from history.daily.days import DayState
 from history.entities import ENTITIES
+from history.kinds.day_rows import DayRows
 from history.models import ArchivedDay, DaySeal
 from history.partitions.catalog import Partition
 from history.seals.seal import NotSealable, seal
@@ -26,8 +24,7 @@ Unsettled = Callable[[Collection[tuple[str, date]]], Mapping[tuple[str, date], s
 
 @dataclass(frozen=True, slots=True)
 class Due:
-    """days: to be sealed now, oldest first for each table. waiting: finished, but they may still
-    get rows, with the reason."""
+    """days: to be sealed now, oldest first for each table. waiting: may still get rows, why."""
 
     days: Sequence[tuple[DayRows, date]]
     waiting: Mapping[tuple[str, date], str]
@@ -40,16 +37,9 @@ def due(
     unsettled: Unsettled,
     tables: Sequence[DayRows] = ENTITIES,
 ) -> Due:
-    """The attached days that are finished, have rows and have no seal.
-
-    Those of tables that get no row after the end of a day are sealed without rows too: that there
-    was none can be shown only so.
-
-    existing: the partitions of these tables. after_days: a day is finished this many days after its
-    end; 0: no day is sealed. An empty day of versions may be one of which nothing came yet.
-    A day that is archived is not sealed either: if its table exists again, it has only a part of
-    the rows.
-    """
+    """The attached days that are finished, have rows and have no seal. Tables that get no row
+    afterwards are sealed without rows too; archived days are not. existing: the partitions of these
+    tables. after_days: a day is finished this many days after its end; 0: no day is sealed."""
     if not after_days:
         return Due((), {})
     finished = today - timedelta(days=after_days)
@@ -58,7 +48,7 @@ def due(
     found = {
         (part.table, part.day): part.name
         for part in existing
-        if part.day and part.day < finished and part.state is State.ATTACHED
+        if part.day and part.day < finished and part.state is DayState.ATTACHED
     }
     names = _with_rows([name for place, name in found.items() if place not in done])
     by_name = {each.table: each for each in tables}
@@ -76,12 +66,8 @@ def due(
 def seal_days(
     places: Sequence[tuple[DayRows, date]], reconnect: Callable[[], None]
 ) -> Iterator[tuple[DayRows, date, Exception | None]]:
-    """Seal each of these days; yields each with the error if it could not be sealed. A day that
-    fails stops no other.
-
-    The caller holds the lock of maintain's runs. reconnect: called when a day ended with the
-    connection lost; if it raises, no other day is tried.
-    """
+    """Seal each of these days; yields each, with the error if it could not be. The caller holds the
+    lock of maintain's runs. reconnect: called when the connection is lost; may raise."""
     connection.ensure_connection()
     for rows, day in places:
         try:
@@ -95,12 +81,7 @@ def seal_days(
 
 
 def _with_rows(names: Sequence[str]) -> set[str]:
-    """Those of the partitions that have a row.
-
-    A file that is not empty says nothing: rows of a write that was rolled back, and deleted rows,
-    leave their pages. An empty one spares the look. Cost: until VACUUM has removed dead rows, they
-    are read once each; after that PostgreSQL looks into the empty index.
-    """
+    """Those of the partitions that have a row. A file that is not empty may have only dead rows."""
     with connection.cursor() as cursor:
         if distribution.active(connection.connection):  # their files are on other nodes
             return {name for name in names if _has_row(cursor, name, _DISTRIBUTED)}

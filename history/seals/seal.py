@@ -1,7 +1,5 @@
 """Sealing a day: a digest of its rows, chained to the previous seal of the table."""
 
-from __future__ import annotations
-
 import hashlib
 from datetime import date, timedelta
 
@@ -9,19 +7,18 @@ import msgspec
 from psycopg import sql
 from psycopg.types.json import Jsonb
 
-from history import days
 from history.base import clock
 from history.base.table import counted
-from history.canonical import Connection, Digest, digest
-from history.day_rows import DayRows
-from history.days import State
+from history.daily import days
+from history.daily.canonical import Connection, Digest, digest
+from history.daily.days import DayState
 from history.failure.complaints import Complaint
+from history.kinds.day_rows import DayRows
 from history.models import ArchivedDay, DaySeal
-from history.seals import late, settled
+from history.seals import day_snapshot, late_rows
 
 GENESIS = "0" * 64
-# No day is sealed that is younger than this. Writers look for sealed days only where a row is of
-# an earlier day than today, and their clock may differ from ours.
+# No younger day is sealed: writers look for sealed days before today only, by their own clock.
 YOUNGEST_DAYS = 2
 
 
@@ -30,20 +27,16 @@ class NotSealable(Complaint, RuntimeError):
 
 
 def seal(connection: Connection, kept: DayRows, day: date) -> DaySeal:
-    """Seal a day of one table in its present state. A sealed day gets one more seal, which includes
-    the rows that came late.
-
-    The caller holds the lock of maintain's runs: without it two runs could fork the chain.
-    `connection` is in autocommit mode. Raises NotSealable if the day is not finished, has no rows
-    though some may come, or has rows that are only in the archive;
-    psycopg.errors.LockNotAvailable if a transaction that writes to the day stays open.
-    """
+    """Seal a day of one table in its present state, with late rows. The caller holds the lock of
+    maintain's runs. `connection` is in autocommit mode. Raises NotSealable if the day is not
+    finished, has no rows though some may come, or has rows that are only in the archive;
+    psycopg.errors.LockNotAvailable if a transaction that writes to the day stays open."""
     if day > clock.now().date() - timedelta(days=YOUNGEST_DAYS):
         raise NotSealable(f"{kept.table} {day} is not finished: it ended less than a day ago")
     place = days.locate(connection, kept.table, day)
-    if place.state is not State.ATTACHED:
+    if place.state is not DayState.ATTACHED:
         raise NotSealable(f"{kept.table} has no partition of {day}")
-    settled.announce(connection, place, kept.table, day)
+    day_snapshot.announce(connection, place, kept.table, day)
     _freeze(connection, place)
 
     def work() -> str:
@@ -51,10 +44,10 @@ def seal(connection: Connection, kept: DayRows, day: date) -> DaySeal:
         if not kept.closed:
             _check_rows(kept.table, day, found.rows)
         made = add(connection, kept.table, day, found)
-        late.include(connection, kept.table, day)
+        late_rows.include(connection, kept.table, day)
         return made
 
-    made = settled.in_one_state(connection, kept.table, day, work)
+    made = day_snapshot.in_one_state(connection, kept.table, day, work)
     return DaySeal.objects.get(seal=made)
 
 
@@ -96,8 +89,7 @@ def add(connection: Connection, table: str, day: date, found: Digest) -> str:
 
 
 def _freeze(connection: Connection, place: days.DayTable) -> None:
-    """Run VACUUM (FREEZE) once, except on a locked table. A finished day is rarely written to, so
-    PostgreSQL then needs no forced vacuum against wraparound, which could start at a busy hour."""
+    """Run VACUUM (FREEZE) once, except on a locked table. A finished day is rarely written to."""
     connection.execute(
         sql.SQL("VACUUM (FREEZE, ANALYZE, SKIP_LOCKED, TRUNCATE false) {}").format(place.child)
     )

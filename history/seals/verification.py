@@ -1,7 +1,5 @@
 """Checks whether sealed days are unchanged and whether the chain of their seals is complete."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
@@ -12,16 +10,17 @@ import psycopg
 from django.db.models import Min
 from psycopg import sql
 
-from history import days
 from history.base import clock
 from history.base.error_text import describe
 from history.base.table import counted
-from history.canonical import Connection, Digest, Range, digest
-from history.day_rows import Closed, DayRows
-from history.days import State
+from history.daily import days
+from history.daily.canonical import Connection, Digest, Range, digest
+from history.daily.days import DayState
+from history.failure.complaints import Complaint
+from history.kinds.day_rows import Closed, DayRows
 from history.models import ArchivedDay, DaySeal, LateRow, SealedDay, VerifiedTable
 from history.partitions import state
-from history.seals import late, settled
+from history.seals import day_snapshot, late_rows
 from history.seals.seal import GENESIS, chained
 
 _LATE: Final = "rows are noted as late, and no row can be late here"
@@ -44,12 +43,7 @@ def may_be_dropped(closed: Closed, day: date, today: date) -> bool:
 
 def unsealed(connection: Connection, kept: DayRows) -> Iterator[tuple[date, str]]:
     """The days without a seal that must have one, oldest first, each with what is wrong: those that
-    a run of maintain had to seal, since the oldest one with a seal or with rows. And those without
-    a seal that have late rows.
-
-    Where maintain has not run yet, was killed, or could not do everything, its next run seals the
-    days that have ended: that it does not run, or fails, is what AnnalsMaintainFails reports.
-    """
+    a run of maintain had to seal, since the oldest seal or row; and those with late rows."""
     if kept.closed is None:
         return
     sealed = set(DaySeal.objects.filter(table=kept.table).values_list("day", flat=True))
@@ -112,21 +106,18 @@ def chain_fault(kept: DayRows) -> str | None:
 
 
 def newest_seal(kept: DayRows) -> str | None:
-    """The newest seal of a table, in hex, which depends on all earlier ones; None if there is
-    none."""
+    """The newest seal of a table, in hex, which depends on all earlier ones; or None."""
     last = DaySeal.objects.filter(table=kept.table).order_by("-id").first()
     return last.seal if last else None
 
 
 def verify(connection: Connection, kept: DayRows, day: date | None = None) -> Iterator[Verdict]:
-    """Check each sealed day, or one, against its newest seal, oldest day first.
+    """Check each sealed day, or one, against its newest seal, oldest day first; then days without a
+    seal that must have one.
 
-    The digest is computed again from the rows of the day's table, without the late rows: those
-    whose origin ingest has noted since the seal. If the table has none of the sealed rows, and the
-    day was not restored, the seal is compared with the digest that the database keeps of the
-    archived day. A day that cannot be read has that as its fault; a lost connection is raised.
-    Where no row may come later, each day has to have a seal: those without one come last.
-    `connection` is in autocommit mode.
+    The digest is computed again from the rows of the day's table, without the late rows, or is that
+    which the database keeps of the archived day. A day that cannot be read has that as its fault; a
+    lost connection is raised. `connection` is in autocommit mode.
     """
     seals = DaySeal.objects.filter(table=kept.table)
     if day is not None:
@@ -134,9 +125,9 @@ def verify(connection: Connection, kept: DayRows, day: date | None = None) -> It
     newest = seals.order_by("day", "-id").distinct("day")
     for known in newest.iterator(chunk_size=1):
         try:
-            with late.one_snapshot(connection):
+            with late_rows.one_snapshot(connection):
                 found = _compare(connection, kept, known)
-            if found.fault and settled.spread(connection, kept.table):
+            if found.fault and day_snapshot.spread(connection, kept.table):
                 found = _again(connection, kept, known)
         except psycopg.Error as error:
             if connection.closed:
@@ -150,22 +141,45 @@ def verify(connection: Connection, kept: DayRows, day: date | None = None) -> It
             yield Verdict(kept.table, missing, 0, 0, "", why, "not compared")
 
 
+class SealedDayChangedError(Complaint, RuntimeError):
+    """A sealed day has other rows than its seal."""
+
+
+def check(connection: Connection, kept: DayRows, day: date) -> None:
+    """Compare a day with its newest seal, before it is archived, dropped or sealed again; a day
+    without a seal passes. `connection` is in autocommit mode. Raises ChangedError."""
+    known = DaySeal.objects.filter(table=kept.table, day=day).order_by("-id").first()
+    if known is None:
+        return
+    with late_rows.one_snapshot(connection):
+        found = _compare(connection, kept, known)
+    if found.fault and day_snapshot.spread(connection, kept.table):
+        found = _again(connection, kept, known)
+    if found.fault:
+        raise SealedDayChangedError(f"{kept.table} {day} is not as it was sealed: {found.fault}")
+
+
+def accept(table: str, day: date) -> None:
+    """Let a day go that is not as it was sealed: its drop is not recorded as one of maintain, so
+    verify() names it for good."""
+    SealedDay.objects.filter(table=table, day=day).delete()
+
+
 def _again(connection: Connection, kept: DayRows, known: DaySeal) -> _Result:
-    """Compare a day of several nodes that seems to differ: a late row that became visible on one
-    node before the other is no fault."""
-    return settled.in_one_state(
+    """Compare a day of several nodes that seems to differ."""
+    return day_snapshot.in_one_state(
         connection, kept.table, known.day, lambda: _compare(connection, kept, known)
     )
 
 
 def _compare(connection: Connection, kept: DayRows, known: DaySeal) -> _Result:
     place = days.locate(connection, kept.table, known.day)
-    count = 0 if kept.closed else late.count(connection, kept.table, known.day)
+    count = 0 if kept.closed else late_rows.count(connection, kept.table, known.day)
     rest, found = Digest(), 0
-    if place.state is not State.ABSENT and not count:
+    if place.state is not DayState.ABSENT and not count:
         rest = digest(connection, kept, place.child)
-    elif place.state is not State.ABSENT:
-        both = late.digests(connection, kept, known.day, place.child)
+    elif place.state is not DayState.ABSENT:
+        both = late_rows.digests(connection, kept, known.day, place.child)
         rest, found = both.rest, both.late
     note = "digest computed from the rows"
     fault: str | None = None

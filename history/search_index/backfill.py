@@ -1,10 +1,5 @@
-"""Indexes what was stored before a business key was declared.
-
-Goes through the partitions page by page, in the order of the disk, and adds the keys of their rows
-to search_key. Progress is kept for each partition, so that an interrupted run continues.
-"""
-
-from __future__ import annotations
+"""Indexes what was stored before a business key was declared, partition by partition and page by
+page. Progress is kept, so that an interrupted run continues."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -15,11 +10,12 @@ from hashlib import sha256
 from django.db import ProgrammingError, connection, transaction
 from psycopg import errors, sql
 
-from history import days, distribution
-from history.canonical import Connection
-from history.database.apart import apart
-from history.days import State
-from history.distribution.held import Held, held
+from history import distribution
+from history.daily import days
+from history.daily.canonical import Connection
+from history.daily.days import DayState
+from history.database.distributed import apart
+from history.distribution.disk_use import Held, held
 from history.documents.json_pointer import segments
 from history.entities import ENTITIES, Entity
 from history.models import IndexedPartition, MaintainRun
@@ -56,8 +52,7 @@ class Step:
 
 
 def targets(*, again: bool = False) -> list[Target]:
-    """The partitions that are not indexed for the declared keys, newest day first; with again all
-    of them from their beginning. Forgets the progress of partitions that no longer exist."""
+    """The partitions that are not indexed for the declared keys, newest day first."""
     if again:
         IndexedPartition.objects.all().delete()
     known = {each.name: each for each in IndexedPartition.objects.all()}
@@ -107,7 +102,7 @@ def _of(entity: Entity, known: dict[str, IndexedPartition]) -> Iterator[Target]:
     names = [
         part.name
         for part in catalog.read(connection, [entity.table])
-        if part.state is State.ATTACHED
+        if part.state is DayState.ATTACHED
     ]
     for name, file, pages in _files(names):
         done = known.get(name)
@@ -116,8 +111,7 @@ def _of(entity: Entity, known: dict[str, IndexedPartition]) -> Iterator[Target]:
 
 
 def _files(names: Sequence[str]) -> list[tuple[str, int, int]]:
-    """Name, file and number of pages of these tables, as far as they exist. Where they are on
-    several nodes, the pages of the largest shard: the same pages of all shards are read."""
+    """Name, file and number of pages of these tables, as far as they exist."""
     if apart():
         there = held(connection.connection, names)
         return [(name, each.file, each.pages) for name, each in there.items()]
@@ -133,8 +127,7 @@ def _files(names: Sequence[str]) -> list[tuple[str, int, int]]:
 
 
 def _select(target: Target) -> sql.Composed:
-    """The rows of some pages, each with a document that has only the members with keys. A document
-    that is stored as a text (history.documents.jsonb) comes whole."""
+    """The rows of some pages, each with a document that has only the members with keys."""
     members = dict.fromkeys(segments(pointer)[0] for _, pointer in target.entity.search)
     parts = sql.SQL(", ").join(
         sql.SQL("{0}, data -> {0}").format(sql.Literal(member)) for member in members
@@ -158,24 +151,23 @@ def _fingerprint(entity: Entity) -> str:
 # 4 MB: about 30,000 keys. One short transaction each.
 PAGES_REMOVED_AT_ONCE = 512
 
-# A key that a consumer stores again at this moment is locked by it, and stays. Its ctid is the
-# place of the row in the table, so each statement reads its own pages, once.
+# A key that is stored again now is locked, and stays. By ctid each statement reads its pages once.
 _REMOVE = """
 DELETE FROM search_key WHERE ctid = ANY(ARRAY(
     SELECT ctid FROM search_key WHERE ctid >= %s::tid AND ctid < %s::tid AND day < %s
     FOR UPDATE SKIP LOCKED))
 """
-# Where the keys are on several nodes, the same pages of each shard. A key that is locked is waited
-# for, and stays if it was stored again.
+# On several nodes: the same pages of each shard. A locked key is waited for.
 _REMOVE_SPREAD = """
 DELETE FROM search_key WHERE ctid >= %s::tid AND ctid < %s::tid AND day < %s
 """
 
 
 def oldest_searched(partitions: Iterable[Partition], oldest: date) -> date:
-    """The oldest day whose versions must be found: `oldest`, the first day of retention, or
-    an older day that is held. A day restored from the archive does not count."""
-    days = [part.day for part in partitions if part.state is State.ATTACHED and not part.restored]
+    """The oldest day whose versions must be found."""
+    days = [
+        part.day for part in partitions if part.state is DayState.ATTACHED and not part.restored
+    ]
     return min([oldest, *(day for day in days if day is not None)])
 
 
@@ -187,11 +179,8 @@ def oldest_there(partitions: Iterable[Partition], searched: date) -> date:
 
 
 def remove_old(connection: Connection, before: date) -> int:
-    """Remove the keys that were seen last before this day; returns their number.
-
-    Reads the whole table, so it does so only once for each day: afterwards a run of maintain with
-    this day as search_keys_before is on record. `connection` is in autocommit mode.
-    """
+    """Remove the keys that were seen last before this day; returns their number. Reads the whole
+    table, once for each day of maintain. `connection` is in autocommit mode."""
     if MaintainRun.objects.filter(search_keys_before__gte=before).exists():
         return 0
     if distribution.active(connection):
@@ -208,8 +197,7 @@ def remove_old(connection: Connection, before: date) -> int:
 
 
 def _remove_spread(connection: Connection, before: date) -> int:
-    """The same where the keys are on several nodes. If a consumer has locked keys in another order,
-    one of the two is ended, and repeats."""
+    """The same where the keys are on several nodes."""
     found = held(connection, ["search_key"]).get("search_key", Held())
     step = max(1, PAGES_REMOVED_AT_ONCE // max(1, len(found.shards)))
     removed = 0

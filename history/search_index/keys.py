@@ -1,9 +1,4 @@
-"""Takes the business keys, by which entities are found, out of a snapshot while it is stored.
-
-Each kind of entity declares its keys (Entity.search). Pure; ingest calls it.
-"""
-
-from __future__ import annotations
+"""Takes the business keys (Entity.search) out of a snapshot while it is stored. Pure."""
 
 from collections.abc import Iterator
 from functools import cache
@@ -11,19 +6,18 @@ from typing import NamedTuple, Protocol
 
 import msgspec
 
+from history.daily.window import MICROSECONDS_PER_DAY
 from history.documents.json_pointer import PointerLookup
 from history.documents.jsonb import QUOTE, from_store
 from history.entities import BY_NAME, ENTITIES, SEARCH_VALUE_LENGTH
 from history.record import Record
-from history.window import MICROSECONDS_PER_DAY
 
 # Includes text that is not Unicode: PostgreSQL will refuse such a snapshot.
 UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 
 
 class FoundKey(NamedTuple):
-    """The primary key of the search_key table. Sortable: writers that insert in order do not
-    deadlock."""
+    """The primary key of the search_key table. Writers insert in its order."""
 
     value: str
     name: str
@@ -32,8 +26,7 @@ class FoundKey(NamedTuple):
 
 
 class KeyRow(NamedTuple):
-    """A row of the search_key table. day: UTC, in days since the epoch, of the latest version with
-    this key."""
+    """A row of the search_key table. day: of the latest version, in days since the epoch."""
 
     key: FoundKey
     day: int
@@ -57,9 +50,7 @@ _encode = msgspec.json.Encoder().encode
 
 class NewKeys:
     """Collects the business keys of records, except those stored for that day already.
-
-    fingerprints: by id, the fingerprint of the keys that were added last.
-    """
+    fingerprints: by id, the fingerprint of the keys that were added last."""
 
     def __init__(self, known: KnownFingerprints = NONE_KNOWN) -> None:
         self._known = known
@@ -97,8 +88,7 @@ class NewKeys:
 
 
 def _one_by_one(record: Record, lookup: PointerLookup) -> Values:
-    """The values of a snapshot that is stored as a string, or has one that is not of the expected
-    type."""
+    """The values of a snapshot stored as a string, or with one of another type."""
     data = record.data if record.data[0] != QUOTE else from_store(bytes(record.data))
     try:
         return lookup(data)

@@ -1,7 +1,5 @@
 """Stores business keys in the table that search reads, each with its newest day."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any, Final
@@ -10,9 +8,9 @@ import msgspec
 import psycopg
 
 from history import distribution
+from history.daily.window import EPOCH
 from history.distribution.inserting import insert
 from history.search_index.keys import KeyRow
-from history.window import EPOCH
 
 _INTO: Final = "INSERT INTO search_key (value, name, entity, id, day)"
 # One row per key. It changes once a day, so that a busy entity costs little.
@@ -30,14 +28,12 @@ _UPSERT: Final = f"""
 
 
 def upsert(connection: psycopg.Connection[Any], keys: Sequence[KeyRow]) -> None:
-    """Store keys inside the caller's transaction. They are sorted, so that concurrent writers of
-    the same keys do not deadlock."""
+    """Store keys inside the caller's transaction. They are sorted."""
     dates = {day: (EPOCH + timedelta(day)).isoformat() for day in {row.day for row in keys}}
     if distribution.active(connection):
         rows = [(*row.key, dates[row.day]) for row in keys]
         insert(connection, _INTO, rows, _NEWEST)
         return
-    # One JSON array per column: cheaper to build and to parse than SQL arrays or one parameter per
-    # value.
+    # One JSON array per column: cheaper to build and to parse than SQL arrays.
     columns = [*zip(*(row.key for row in keys), strict=True), [dates[row.day] for row in keys]]
     connection.execute(_UPSERT, [msgspec.json.encode(column).decode() for column in columns])

@@ -3,12 +3,11 @@
 The only reader of the *_aud tables; the API and the screens use it.
 """
 
-from history.timeline.applications import Application, MissingPart
+from history.timeline.applications import ApplicationState, MissingPart
 from history.timeline.applications import at as application_at
 from history.timeline.applications import timeline as application
-from history.timeline.archived import ArchiveUnavailableError
-from history.timeline.blame import Blamed, Leaf, Origin, blame
-from history.timeline.field import FieldHistory, FieldValue, field
+from history.timeline.blame import BlamedLeaf, Origin, blame
+from history.timeline.field import FieldValue, field
 from history.timeline.pages import newest, page
 from history.timeline.query import (
     Absence,
@@ -23,10 +22,11 @@ from history.timeline.query import (
     Query,
     Sort,
 )
+from history.timeline.reading import Reader
+from history.timeline.row import Numbered
 from history.timeline.search import Carrier, Found, Results, documents, search, search_all
 from history.timeline.single import (
     Comparison,
-    MaskedValue,
     Twin,
     at,
     compare,
@@ -35,26 +35,23 @@ from history.timeline.single import (
     unmask,
     version,
 )
-from history.timeline.sources.rows import Numbered, given_twice
+from history.timeline.sources.archive import ArchiveUnavailableError
 from history.timeline.versions import LabelledChange, Page, Version
 
 __all__ = [
     "Absence",
-    "Application",
     "ApplicationQuery",
+    "ApplicationState",
     "ArchiveUnavailableError",
     "BadParameterError",
-    "Blamed",
+    "BlamedLeaf",
     "Carrier",
     "Comparison",
-    "FieldHistory",
     "FieldValue",
     "Filters",
     "Found",
     "Include",
     "LabelledChange",
-    "Leaf",
-    "MaskedValue",
     "MissingPart",
     "NoVersionError",
     "NotFoundError",
@@ -64,6 +61,7 @@ __all__ = [
     "Origin",
     "Page",
     "Query",
+    "Reader",
     "Results",
     "Sort",
     "Twin",
@@ -75,7 +73,6 @@ __all__ = [
     "compare",
     "documents",
     "field",
-    "given_twice",
     "masked_values",
     "newest",
     "page",

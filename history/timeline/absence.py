@@ -5,23 +5,21 @@ times of the versions that are left, and the list of archived days
 (docs/decisions/0018-missing-versions.md).
 """
 
-from __future__ import annotations
-
 from datetime import UTC, datetime, time
 
 from django.conf import settings
 from django.utils.translation import gettext as _
 
-from history import fallback
 from history.archive import manifest
 from history.base import clock
+from history.daily.window import Window
 from history.documents.exactjson import Json
 from history.entities import Entity
 from history.record import ChangeType
 from history.timeline.neighbours import CLOCK_TOLERANCE, Pair
 from history.timeline.query import Absence, NotFoundError, NoVersionError, OlderThanRetentionError
-from history.timeline.sources.statements import Key, VersionRow
-from history.window import Window
+from history.timeline.reading import Reader
+from history.timeline.row import Key, VersionRow
 
 
 def kept_from() -> datetime:
@@ -31,7 +29,7 @@ def kept_from() -> datetime:
 
 
 def below(
-    entity: Entity, row: VersionRow, snapshot: Json, *, trusted: bool = True
+    reader: Reader, entity: Entity, row: VersionRow, snapshot: Json, *, trusted: bool = True
 ) -> Absence | None:
     """Why the store has no version below this one, its lowest; None if there never was one.
 
@@ -46,22 +44,22 @@ def below(
         return _in_archive(entity, row.id) or Absence.UNKNOWN
     start = kept_from()
     if created is not None and created >= start + CLOCK_TOLERANCE and trusted:
-        return _never()
+        return _never(reader)
     archived = _in_archive(entity, row.id)
     if archived or created is None or created >= start - CLOCK_TOLERANCE:
         return archived or Absence.UNKNOWN
     return Absence.REMOVED
 
 
-def between(pair: Pair) -> Absence | None:
+def between(reader: Reader, pair: Pair) -> Absence | None:
     """Why versions between a version and the one before it are missing; None if none is."""
     row, before = pair.row, pair.before
     if before is None or before.version >= row.version - 1:
         return None
-    return above(before.key, pair.trusted)
+    return above(reader, before.key, pair.trusted)
 
 
-def above(key: Key, trusted: bool) -> Absence:
+def above(reader: Reader, key: Key, trusted: bool) -> Absence:
     """Why versions right above a key are missing.
 
     A version that is dated after the one before it stays in the store as long as that one. So it
@@ -69,18 +67,24 @@ def above(key: Key, trusted: bool) -> Absence:
     where the times of the entity contradict its numbers.
     """
     kept = key.updated_at >= kept_from() + CLOCK_TOLERANCE
-    return _never() if kept and trusted else Absence.UNKNOWN
+    return _never(reader) if kept and trusted else Absence.UNKNOWN
 
 
 def before(
-    entity: Entity, row: VersionRow, snapshot: Json, moment: datetime, *, trusted: bool = True
+    reader: Reader,
+    entity: Entity,
+    row: VersionRow,
+    snapshot: Json,
+    moment: datetime,
+    *,
+    trusted: bool = True,
 ) -> Absence | None:
     """Why the store has nothing of an entity at a moment before its lowest version; None if the
     entity did not exist then."""
     created = _created(entity, snapshot)
     if created is not None and moment < created and row.type != ChangeType.CREATE:
         return None
-    return below(entity, row, snapshot, trusted=trusted)
+    return below(reader, entity, row, snapshot, trusted=trusted)
 
 
 def error(why: Absence | None, name: str, version: int | None = None) -> NotFoundError:
@@ -94,9 +98,9 @@ def error(why: Absence | None, name: str, version: int | None = None) -> NotFoun
     return NoVersionError(_("the store has no {name}").format(name=name), version, why)
 
 
-def _never() -> Absence:
+def _never(reader: Reader) -> Absence:
     """It never arrived; but as long as the old service does not answer, it may have it."""
-    return Absence.UNKNOWN if fallback.failed() else Absence.NEVER_ARRIVED
+    return Absence.UNKNOWN if reader.old.asked.failed else Absence.NEVER_ARRIVED
 
 
 def _in_archive(entity: Entity, id: str) -> Absence | None:

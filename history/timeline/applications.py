@@ -1,7 +1,5 @@
 """An application with its children: the merged timeline, and the state at a moment."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -11,18 +9,17 @@ from django.utils.translation import gettext as _
 
 from history.entities import ENTITIES, PARTS, Entity, root
 from history.record import ChangeType
-from history.timeline import absence, ahead, compose, neighbours, pages, paging
+from history.timeline import absence, compose, neighbours, pages, paging
 from history.timeline.budget import Budget
 from history.timeline.neighbours import Keys, Pair, Place
 from history.timeline.paging import Slice
 from history.timeline.query import Absence, ApplicationQuery, NotFoundError, NoVersionError
-from history.timeline.sources import members, memory, old, statements, union
-from history.timeline.sources.statements import FIRST, Key, VersionRow
+from history.timeline.reading import Reader
+from history.timeline.row import FIRST, IdKey, Key, VersionRow
 from history.timeline.versions import Page, Version, parse
 
 
-@memory.remembered()
-def timeline(query: ApplicationQuery) -> Page:
+def timeline(reader: Reader, query: ApplicationQuery) -> Page:
     """A page of the versions of the application and all its children, by time; versions of one
     moment in the order of ENTITIES, id, version.
 
@@ -30,36 +27,39 @@ def timeline(query: ApplicationQuery) -> Page:
     pages.page does.
     """
 
-    def read(after: Place | None, size: int, _: Sequence[VersionRow]) -> Slice:
-        return _read(query, after, size)
+    reader = reader.anew()
 
-    found = paging.page(query, read)
+    def read(reader: Reader, after: Place | None, size: int, _: Sequence[VersionRow]) -> Slice:
+        return _read(reader, query, after, size)
+
+    found = paging.page(reader, query, read)
     if not found.versions and query.page_token is None:
-        if not any(union.belongs(entity, query.id) for entity in PARTS):
+        if not any(reader.belongs(entity, query.id) for entity in PARTS):
             raise _unknown(query.id)
         pages.check_retention(query.filters)
     return found
 
 
-def _read(query: ApplicationQuery, after: Place | None, size: int) -> Slice:
-    found = union.merged(query.id, query.filters, query.order, after, size + 1)
+def _read(reader: Reader, query: ApplicationQuery, after: Place | None, size: int) -> Slice:
+    found = reader.of_application(query.id, query.filters, query.order, after, size + 1)
     shown, more = found[:size], len(found) > size
-    wanted: dict[Entity, list[statements.Place]] = {}
+    wanted: dict[Entity, list[IdKey]] = {}
     for entity, id, key in shown:
         wanted.setdefault(entity, []).append((id, key))
     keys = {
-        entity: neighbours.all_keys(entity, {id for id, _ in its}) for entity, its in wanted.items()
+        entity: neighbours.all_keys(reader, entity, {id for id, _ in its})
+        for entity, its in wanted.items()
     }
     present = {
         entity: [each for each in its if each[0] in keys[entity]] for entity, its in wanted.items()
     }
-    ahead.documents(
+    reader.expect_documents(
         {entity: neighbours.needed(its, keys[entity]) for entity, its in present.items()}
     )
     pairs: dict[tuple[Entity, str, Key], Pair] = {}
     unread: set[tuple[Entity, str, Key]] = set()
     for entity, its in present.items():
-        read, left = neighbours.first_fetched(entity, its, keys[entity])
+        read, left = neighbours.first_fetched(reader, entity, its, keys[entity])
         pairs |= {(entity, pair.row.id, pair.row.key): pair for pair in read}
         unread |= {(entity, *place) for place in left}
     ready = list(takewhile(lambda place: place not in unread, shown))
@@ -84,7 +84,7 @@ class MissingPart:
 
 
 @dataclass(frozen=True, slots=True)
-class Application:
+class ApplicationState:
     """An application as it was at a moment. application: None where only children are known.
     children: those that were there, by kind in the order of ENTITIES, then by id. deleted: those
     that had been deleted by then. missing: those of which the version is not in the store.
@@ -96,8 +96,7 @@ class Application:
     missing: tuple[MissingPart, ...]
 
 
-@memory.remembered()
-def at(id: str, moment: datetime) -> Application:
+def at(reader: Reader, id: str, moment: datetime) -> ApplicationState:
     """The whole application as of a moment: of each part the highest version that was there.
 
     A child counts where its version of that moment names the application; one without such a
@@ -105,37 +104,40 @@ def at(id: str, moment: datetime) -> Application:
     where these are large. Raises NoVersionError where the application did not exist, and
     OlderThanRetentionError where nothing is left of then.
     """
+    reader = reader.anew()
     parts: list[Version] = []
     budget = Budget()
     missing: list[MissingPart] = []
     known = False
     if paging.storable(id):
-        old.want_application(id)
-        members.read_ahead(id)
+        reader.old.want_application(id)
+        reader.expect_application(id)
     there: dict[Entity, dict[str, Keys]] = {}
     for entity in PARTS if paging.storable(id) else ():
-        ids = [id] if entity.root else union.children(entity, id)
-        there[entity] = neighbours.all_keys(entity, ids) if ids else {}
-    ahead.documents({entity: _needed(keys, moment) for entity, keys in there.items()})
+        ids = [id] if entity.root else reader.children(entity, id)
+        there[entity] = neighbours.all_keys(reader, entity, ids) if ids else {}
+    reader.expect_documents({entity: _needed(keys, moment) for entity, keys in there.items()})
     for entity, keys in there.items():
         known = known or bool(keys)
         current = {part: key for part in keys if (key := keys[part].current(moment))}
         gone = dict(current)
-        left: Sequence[statements.Place] = sorted(current.items())
+        left: Sequence[IdKey] = sorted(current.items())
         while left:
-            pairs, unread = neighbours.first_fetched(entity, left[:AT_ONCE], keys)
+            pairs, unread = neighbours.first_fetched(reader, entity, left[:AT_ONCE], keys)
             left = [*unread, *left[AT_ONCE:]]
             found = [pair for pair in pairs if pair.row.product_instance_id == id or entity.root]
-            parts += [_within(budget, each) for each in compose.versions(found, frozenset())]
+            parts += [
+                _within(budget, each) for each in compose.versions(reader, found, frozenset())
+            ]
             for pair in pairs:
                 del gone[pair.row.id]
         rest = {part: keys[part] for part in keys if part not in current}
-        missing += _missing(entity, id, moment, rest)
+        missing += _missing(reader, entity, id, moment, rest)
         missing += [MissingPart(entity, part, Absence.REMOVED) for part in sorted(gone)]
     if not parts:
         raise _nothing(id, known, missing)
     children = [part for part in parts if not part.entity.root]
-    return Application(
+    return ApplicationState(
         application=next((part for part in parts if part.entity.root), None),
         children=tuple(part for part in children if part.type is not ChangeType.DELETE),
         deleted=tuple(part for part in children if part.type is ChangeType.DELETE),
@@ -143,7 +145,7 @@ def at(id: str, moment: datetime) -> Application:
     )
 
 
-def _needed(keys: Mapping[str, Keys], moment: datetime) -> list[statements.Place]:
+def _needed(keys: Mapping[str, Keys], moment: datetime) -> list[IdKey]:
     """The versions that at() reads first."""
     current = [(part, key) for part in sorted(keys) if (key := keys[part].current(moment))]
     lowest = [
@@ -160,15 +162,17 @@ def _within(budget: Budget, part: Version) -> Version:
 
 
 def _missing(
-    entity: Entity, application: str, moment: datetime, known: Mapping[str, Keys]
+    reader: Reader, entity: Entity, application: str, moment: datetime, known: Mapping[str, Keys]
 ) -> list[MissingPart]:
     """Those of these parts, all of whose stored versions are younger than the moment, that existed
     then nevertheless."""
     found = []
-    for row in neighbours.lowest(entity, known):
+    for row in neighbours.lowest(reader, entity, known):
         id = row.id
         if entity.root or row.product_instance_id == application:
-            why = absence.before(entity, row, parse(row.data), moment, trusted=known[id].trusted)
+            why = absence.before(
+                reader, entity, row, parse(row.data), moment, trusted=known[id].trusted
+            )
             if why is not None:
                 found.append(MissingPart(entity, id, why))
     return found

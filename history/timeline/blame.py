@@ -1,27 +1,26 @@
 """The newest version of an entity, and who last changed each of its leaves."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import takewhile
 from typing import TypeAlias
 
-from history import deadline, labels
-from history.diff.blame import Blame
+from history import labels
+from history.diff.blame import BlameWalk
 from history.diff.leaves import leaves
 from history.documents.exactjson import Json
 from history.entities import Entity
 from history.labels import Label
 from history.people import Author
 from history.record import ChangeType
-from history.timeline import absence, ahead, compose, neighbours, paging
+from history.requests import deadline
+from history.timeline import absence, compose, neighbours, paging
 from history.timeline.neighbours import Keys, Pair, Place
 from history.timeline.query import unknown
-from history.timeline.sources import memory, old, union
-from history.timeline.sources.statements import LAST, Key, VersionRow
-from history.timeline.sources.unchanged import Unchanged
+from history.timeline.reading import Reader
+from history.timeline.row import LAST, Key, VersionRow
+from history.timeline.unchanged import Unchanged
 from history.timeline.versions import Version, parse
 
 
@@ -39,7 +38,7 @@ class Origin:
     exact: bool
 
 
-def origins(pairs: Collection[Pair]) -> Mapping[Place, Origin]:
+def origins(reader: Reader, pairs: Collection[Pair]) -> Mapping[Place, Origin]:
     """The version of each pair as an origin, by its place. No query where all were read
     before.
 
@@ -55,18 +54,18 @@ def origins(pairs: Collection[Pair]) -> Mapping[Place, Origin]:
             client_id=pair.row.client_id,
             service=authors[pair.row.client_id],
             author=authors[pair.row.author] if pair.row.author is not None else None,
-            exact=_exact(pair),
+            exact=_exact(reader, pair),
         )
         for place, pair in each_once.items()
     }
 
 
-def _exact(pair: Pair) -> bool:
+def _exact(reader: Reader, pair: Pair) -> bool:
     """Whether no version is missing before it that may have set the value."""
     row, before = pair.row, pair.before
     if before is not None:
         return before.version == row.version - 1
-    return absence.below(pair.entity, row, parse(row.data)) is None
+    return absence.below(reader, pair.entity, row, parse(row.data)) is None
 
 
 # Given all keys and the last one that was read: the key at which to go on; None for the next one.
@@ -74,7 +73,7 @@ Skip: TypeAlias = Callable[[Keys, Key], Key | None]
 
 
 def chain(
-    entity: Entity, id: str, start: Key | None = None, skip: Skip | None = None
+    reader: Reader, entity: Entity, id: str, start: Key | None = None, skip: Skip | None = None
 ) -> Iterator[Pair]:
     """The versions from the highest number (or from `start`) down; each is the one that the pair
     before it was compared with. A twin that no version is compared with is not among them.
@@ -86,9 +85,9 @@ def chain(
     """
     keys = None
     if paging.storable(id):
-        old.want(entity, id)
-        ahead.entity(entity, id, [start or LAST], paging.BATCH)
-        keys = neighbours.all_keys(entity, [id]).get(id)
+        reader.old.want(entity, id)
+        reader.expect(entity, id, [start or LAST], paging.BATCH)
+        keys = neighbours.all_keys(reader, entity, [id]).get(id)
     if keys is None:
         return
     key = keys.newest if start is None else keys.up_to(start)
@@ -98,7 +97,7 @@ def chain(
         batch = [key]
         while len(batch) < most and (lower := keys.previous(batch[-1])) is not None:
             batch.append(lower)
-        read, left = union.first_bodies(entity, [(id, each) for each in batch])
+        read, left = reader.first_bodies(entity, [(id, each) for each in batch])
         unread = {place for _, place in left}
         most = min(paging.BATCH, max(1, 2 * len(read)))  # where they are large, all are measured
         batch = list(takewhile(lambda each: each not in unread, batch))  # noqa: B023 - used at once
@@ -119,7 +118,7 @@ def chain(
 
 
 @dataclass(frozen=True, slots=True)
-class Leaf:
+class BlamedLeaf:
     """A leaf of the newest snapshot: its paths as in history.diff.leaves, value, label, and who
     last changed it."""
 
@@ -136,25 +135,25 @@ class Blamed:
     """The newest version, and its leaves in document order."""
 
     newest: Version
-    leaves: tuple[Leaf, ...]
+    leaves: tuple[BlamedLeaf, ...]
 
 
-@memory.remembered()
-def blame(entity: Entity, id: str) -> Blamed:
+def blame(reader: Reader, entity: Entity, id: str) -> Blamed:
     """The newest version of an entity and who last changed each leaf of it.
 
     Reads older versions until every leaf is blamed, without those that left the rest as it is.
     Raises NoVersionError.
     """
-    unchanged = Unchanged(entity, id)
-    pairs = chain(entity, id, skip=unchanged.skip)
+    reader = reader.anew()
+    unchanged = Unchanged(reader, entity, id)
+    pairs = chain(reader, entity, id, skip=unchanged.skip)
     first = pair = next(pairs, None)
     if first is None or pair is None:
         raise unknown(entity.name, id)
     data = parse(first.row.data)
     blamed: dict[str, Pair] = {}
     identity = compose.identity(entity)
-    walk: Blame[Pair] = Blame(data, identity, blamed.__setitem__)
+    walk: BlameWalk[Pair] = BlameWalk(data, identity, blamed.__setitem__)
     unchanged.places = walk.remaining
     while pair.before is not None:
         deadline.check()
@@ -163,10 +162,10 @@ def blame(entity: Entity, id: str) -> Blamed:
             break
         pair = next(pairs, Pair(entity, pair.before, None))
     walk.finish(pair)
-    set_by = origins(blamed.values())
+    set_by = origins(reader, blamed.values())
     catalogue = labels.catalogue()
     found = tuple(
-        Leaf(*leaf, catalogue.find(entity.name, leaf.path), set_by[blamed[leaf.path].place])
+        BlamedLeaf(*leaf, catalogue.find(entity.name, leaf.path), set_by[blamed[leaf.path].place])
         for leaf in leaves(data, identity)
     )
-    return Blamed(compose.versions([first], frozenset())[0], found)
+    return Blamed(compose.versions(reader, [first], frozenset())[0], found)

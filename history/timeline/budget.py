@@ -1,8 +1,6 @@
 """How large an answer may become, and how long a page may take: every list ends early and says how
 to get the rest (docs/decisions/0017-answers.md)."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple

@@ -1,13 +1,11 @@
 """Makes versions of rows: compared with the previous version, with names and labels."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cache, cached_property
 
-from history import deadline, labels, quarantined
 from history import diff as differ
+from history import labels, quarantined
 from history.diff import Change, Diff, Identity, Operation, matching_first
 from history.documents.exactjson import Json, dumps
 from history.entities import Entity
@@ -15,12 +13,13 @@ from history.labels import Catalogue
 from history.people import Author
 from history.quarantined import Quarantined, Wanted
 from history.record import ChangeType
+from history.requests import deadline
 from history.timeline import absence, budget, neighbours
 from history.timeline.budget import Listed
 from history.timeline.neighbours import Pair
 from history.timeline.query import Include
-from history.timeline.sources import old
-from history.timeline.sources.statements import VersionRow
+from history.timeline.reading import Reader
+from history.timeline.row import VersionRow
 from history.timeline.versions import LabelledChange, Version, parse
 
 _NOTHING = Diff((), [])
@@ -50,8 +49,13 @@ class Composer:
     changes that fit it come before the others, so that a list that ends early has them."""
 
     def __init__(
-        self, pairs: Sequence[Pair], include: frozenset[Include], first: str | None = None
+        self,
+        reader: Reader,
+        pairs: Sequence[Pair],
+        include: frozenset[Include],
+        first: str | None = None,
     ) -> None:
+        self._reader = reader
         self.snapshots = Snapshots()
         self._pairs = pairs
         self._include = include
@@ -74,7 +78,9 @@ class Composer:
             changes = matching_first(self._first, changes)
         changed = labelled(pair.entity, changes, self._catalogue)
         data = self.snapshots.of(pair.row)
-        made = _version(pair, data, self._authors, patch, changed, budget.listed(changes))
+        made = _version(
+            self._reader, pair, data, self._authors, patch, changed, budget.listed(changes)
+        )
         return self._explained(made)
 
     @cached_property
@@ -102,10 +108,10 @@ class Composer:
 
 
 def versions(
-    pairs: Sequence[Pair], include: frozenset[Include], first: str | None = None
+    reader: Reader, pairs: Sequence[Pair], include: frozenset[Include], first: str | None = None
 ) -> list[Version]:
     """The pairs as versions, in their order. first: as in Composer."""
-    composer = Composer(pairs, include, first)
+    composer = Composer(reader, pairs, include, first)
     return [composer.version(pair) for pair in pairs]
 
 
@@ -132,6 +138,7 @@ def labelled(
 
 
 def _version(
+    reader: Reader,
     pair: Pair,
     data: Json,
     authors: Mapping[str, Author],
@@ -155,14 +162,15 @@ def _version(
         previous_version=before.version if before else None,
         previous_updated_at=before.updated_at if before else None,
         missing=range(before.version + 1, row.version) if before else range(0),
-        missing_why=absence.between(pair),
-        older=None if before else absence.below(pair.entity, row, data, trusted=pair.trusted),
+        missing_why=absence.between(reader, pair),
+        older=None
+        if before
+        else absence.below(reader, pair.entity, row, data, trusted=pair.trusted),
         came={},
         patch=patch,
         changes=changed,
         listed=listed.number,
         size=len(row.data) + len(dumps(patch)) + listed.size,
         old=row.old,
-        recovered=row.recovered,
-        other_moment=old.other_moment(pair.entity, row.id, row.version, row.updated_at),
+        other_moment=reader.old.other_moment(pair.entity, row.id, row.version, row.updated_at),
     )

@@ -1,7 +1,5 @@
 """The history of one field: which values it had, since when, and who set them."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
@@ -9,19 +7,20 @@ from typing import NamedTuple
 
 from django.utils.translation import gettext as _
 
-from history import deadline, labels
+from history import labels
 from history.diff import MISSING, Maybe, differs, find
 from history.documents.exactjson import dumps
 from history.entities import Entity
 from history.labels import Label
-from history.timeline import compose, paging, token
+from history.requests import deadline
+from history.timeline import compose, paging
 from history.timeline.blame import Origin, chain, origins
 from history.timeline.budget import Budget
 from history.timeline.neighbours import Pair
 from history.timeline.paging import follow
-from history.timeline.query import DEFAULT_PAGE_SIZE, BadParameterError, Query, Sort, unknown
-from history.timeline.sources import memory
-from history.timeline.sources.statements import Key
+from history.timeline.query import DEFAULT_PAGE_SIZE, BadParameterError, unknown
+from history.timeline.reading import Reader
+from history.timeline.row import Key
 from history.timeline.versions import parse
 
 
@@ -45,34 +44,38 @@ class FieldHistory:
     next_token: str | None
 
 
-@memory.remembered()
 def field(
-    entity: Entity, id: str, path: str, size: int = DEFAULT_PAGE_SIZE, page_token: str | None = None
+    reader: Reader,
+    entity: Entity,
+    id: str,
+    path: str,
+    size: int = DEFAULT_PAGE_SIZE,
+    page_token: str | None = None,
 ) -> FieldHistory:
     """The values that the field at a pointer or key path had, since when and by whom, in the
     order of version numbers. Raises BadParameterError, unknown."""
     paging.check_size(size)
-    paging.check_path([entity], path)
+    paging.check_path(reader, [entity], path)
     if "*" in path.split("/"):
         raise BadParameterError("path", _("must name one field; * would name many"))
     binding = ("values", entity.name, id, path)
     start, until, mark = None, None, None
     if page_token is not None:
-        version, moment, until, *marks = token.read(binding, page_token)
-        start, mark = Key(version, moment), tuple(marks)
+        version, moment, until, mark, *_rest = (*paging.read_token(binding, page_token), None)
+        start = Key(version, moment)
     label = labels.catalogue().find(entity.name, path)
-    with follow(Query(entity=entity, id=id, sort=Sort.VERSION), mark) as course:
-        if course.waits:  # which value is the next one is not known
-            return FieldHistory(label, (), page_token)
-        scan = _scan(chain(entity, id, start), path, size, until)
+    course = follow(reader.anew(), [entity], id, page_token, mark)
+    if course.waits:  # which value is the next one is not known
+        return FieldHistory(label, (), page_token)
+    scan = _scan(chain(course.reader, entity, id, start), path, size, until)
     if not scan.versions and page_token is None:
         raise unknown(entity.name, id)
-    set_by = origins([pair for pair, _, _ in scan.found])
-    following = (*scan.following, scan.until, *course.mark) if scan.following else None
+    set_by = origins(course.reader, [pair for pair, _, _ in scan.found])
+    following = (*scan.following, scan.until, course.mark) if scan.following else None
     return FieldHistory(
         label=label,
         values=tuple(FieldValue(value, set_by[pair.place], to) for pair, value, to in scan.found),
-        next_token=token.issue(binding, following) if following else None,
+        next_token=paging.issue_token(binding, following) if following else None,
     )
 
 

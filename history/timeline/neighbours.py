@@ -1,7 +1,5 @@
 """Which version a version is compared with, and which versions between them are missing."""
 
-from __future__ import annotations
-
 from bisect import bisect_left, bisect_right
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
@@ -11,9 +9,9 @@ from typing import NamedTuple
 
 from history import people
 from history.entities import ENTITIES, Entity
-from history.people import Author
-from history.timeline.sources import memory, statements, union
-from history.timeline.sources.statements import FIRST, Key, VersionRow
+from history.people import Author, unnamed
+from history.timeline.reading import Reader
+from history.timeline.row import FIRST, IdKey, Key, VersionRow
 
 
 class Place(NamedTuple):
@@ -46,11 +44,18 @@ class Pair(NamedTuple):
 
 def authors(pairs: Iterable[Pair]) -> dict[str, Author]:
     """The people and services that made these versions, by login and client id. No query, where
-    all were read by this call; otherwise one."""
-    made = [pair.row for pair in pairs]
-    logins = {login for row in made for login in (row.author, row.client_id) if login is not None}
-    known = memory.people(logins)
-    return {**known, **people.authors(logins - known.keys())}
+    the sources gave their names with all of them; otherwise one."""
+    known: dict[str, Author] = {}
+    unknown: set[str] = set()
+    for row in (pair.row for pair in pairs):
+        for login, named in ((row.author, row.names[:2]), (row.client_id, row.names[2:])):
+            if login is None or login in known:
+                continue
+            if not named:
+                unknown.add(login)
+            else:
+                known[login] = unnamed(login) if named[0] is None else Author(login, *named)
+    return known | people.authors(unknown - known.keys())
 
 
 class Keys:
@@ -149,6 +154,7 @@ def _moment(row: VersionRow) -> datetime:
 
 
 def pair_up(
+    reader: Reader,
     entity: Entity,
     id: str,
     shown: Sequence[VersionRow],
@@ -167,12 +173,12 @@ def pair_up(
     rest = [row.key for row in shown if row.version > 0 and row.key not in proven]
     known = [row.key for row in around]
     if rest and not whole:
-        known = union.keys(entity, [id]).get(id, [])
+        known = reader.keys(entity, [id]).get(id, [])
     keys = Keys(known)
     wanted = {key: keys.previous(key) for key in rest}
     found = {row.key: row for row in around}
     unread = [key for key in dict.fromkeys(wanted.values()) if key is not None and key not in found]
-    read, left = union.first_bodies(entity, [(id, key) for key in unread])
+    read, left = reader.first_bodies(entity, [(id, key) for key in unread])
     found.update((key, row) for (_, key), row in read.items())
     before = proven | {key: found[low] for key, low in wanted.items() if low in found}
     late = {key for _, key in left}
@@ -181,7 +187,7 @@ def pair_up(
 
 
 def fetch(
-    entity: Entity, wanted: Sequence[statements.Place], known: Mapping[str, Keys]
+    reader: Reader, entity: Entity, wanted: Sequence[IdKey], known: Mapping[str, Keys]
 ) -> list[Pair]:
     """The versions of one kind with these ids and keys, each with its previous version; `known`
     has all keys of those ids. One query, more if they are large. What retention has just removed
@@ -189,17 +195,17 @@ def fetch(
     found: list[Pair] = []
     left = wanted
     while left:
-        pairs, left = first_fetched(entity, left, known)
+        pairs, left = first_fetched(reader, entity, left, known)
         found += pairs
     return found
 
 
 def first_fetched(
-    entity: Entity, wanted: Sequence[statements.Place], known: Mapping[str, Keys]
-) -> tuple[list[Pair], Sequence[statements.Place]]:
+    reader: Reader, entity: Entity, wanted: Sequence[IdKey], known: Mapping[str, Keys]
+) -> tuple[list[Pair], Sequence[IdKey]]:
     """The first of them as in fetch, as many as may be read at once, and those not read yet."""
     lower = _lower(wanted, known)
-    read, unread = union.first_bodies(entity, needed(wanted, known))
+    read, unread = reader.first_bodies(entity, needed(wanted, known))
     late = set(unread)
     pairs: list[Pair] = []
     for number, place in enumerate(wanted):
@@ -209,39 +215,37 @@ def first_fetched(
             if number:
                 return pairs, wanted[number:]
             # The two are too large to be read at once; one alone never is.
-            read |= union.bodies(entity, [place] if below is None else [place, below])
+            read |= reader.bodies(entity, [place] if below is None else [place, below])
         if place in read:
             before = None if below is None else read.get(below)
             pairs.append(Pair(entity, read[place], before, known[id].trusted))
     return pairs, ()
 
 
-def needed(wanted: Sequence[statements.Place], known: Mapping[str, Keys]) -> list[statements.Place]:
+def needed(wanted: Sequence[IdKey], known: Mapping[str, Keys]) -> list[IdKey]:
     """The versions that first_fetched reads for these."""
     lower = _lower(wanted, known)
-    found: dict[statements.Place, None] = {}
+    found: dict[IdKey, None] = {}
     for id, key in wanted:
         low = lower[id, key]
         found |= dict.fromkeys([(id, key)] if low is None else [(id, key), (id, low)])
     return list(found)
 
 
-def _lower(
-    wanted: Sequence[statements.Place], known: Mapping[str, Keys]
-) -> dict[statements.Place, Key | None]:
+def _lower(wanted: Sequence[IdKey], known: Mapping[str, Keys]) -> dict[IdKey, Key | None]:
     return {place: known[place[0]].previous(place[1]) for place in wanted}
 
 
-def lowest(entity: Entity, known: Mapping[str, Keys]) -> Iterator[VersionRow]:
+def lowest(reader: Reader, entity: Entity, known: Mapping[str, Keys]) -> Iterator[VersionRow]:
     """The lowest stored version of each of these entities, by id. One query, more if they are
     large. What retention has just removed is left out."""
     wanted = sorted((id, keys.lowest) for id, keys in known.items() if keys.lowest is not None)
-    left: Sequence[statements.Place] = wanted
+    left: Sequence[IdKey] = wanted
     while left:
-        read, left = union.first_bodies(entity, left)
+        read, left = reader.first_bodies(entity, left)
         yield from (read[place] for place in sorted(read))
 
 
-def all_keys(entity: Entity, ids: Collection[str]) -> dict[str, Keys]:
+def all_keys(reader: Reader, entity: Entity, ids: Collection[str]) -> dict[str, Keys]:
     """The keys of these entities, without those of which the store has nothing."""
-    return {id: Keys(keys) for id, keys in union.keys(entity, ids).items()}
+    return {id: Keys(keys) for id, keys in reader.keys(entity, ids).items()}

@@ -2,139 +2,113 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
-from typing import Any, Final, NamedTuple, Protocol, TypeAlias
+from collections.abc import Callable, Iterable, Sequence
+from datetime import UTC, datetime, timedelta
+from enum import Enum
+from typing import Any, Final, NamedTuple, TypeAlias
 
+from django.core import signing
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
-from history import deadline, fallback, masking
+from history import masking
 from history.diff import BadPath, PathFault, parse, touches
 from history.entities import Entity
 from history.record import ID_LENGTH
-from history.timeline import compose, token
+from history.requests import deadline
+from history.timeline import compose
 from history.timeline.budget import Budget
 from history.timeline.neighbours import Pair, Place
 from history.timeline.query import (
     MAX_PAGE_SIZE,
+    AnyQuery,
     BadParameterError,
-    Filters,
-    Include,
     NoVersionError,
-    Order,
-    Sort,
 )
-from history.timeline.sources import old, union
-from history.timeline.sources.statements import VersionRow
+from history.timeline.reading import Reader
+from history.timeline.row import VersionRow
 from history.timeline.versions import Page, Version
+
+PREFIX = "v1:"
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+MICROSECOND = timedelta(microseconds=1)
+
+
+def issue_token(binding: tuple[object, ...], position: tuple[Any, ...]) -> str:
+    """The token of a position. `binding`: the values that the next request must not change."""
+    values = [_to_json(value) for value in position]
+    return PREFIX + signing.dumps(values, salt=_salt(binding), compress=True)
+
+
+def read_token(binding: tuple[object, ...], token: str) -> list[Any]:
+    """The position in a token, moments as aware datetimes in UTC.
+
+    Raises BadParameterError for a token with a wrong signature or of another query.
+    """
+    try:
+        values = signing.loads(token.removeprefix(PREFIX), salt=_salt(binding))
+    except signing.BadSignature:
+        values = None
+    if values is None or not token.startswith(PREFIX):
+        raise BadParameterError(
+            "pageToken",
+            _("is not a token of this call with these parameters; start again without it"),
+        )
+    return [_from_json(value) for value in values]
+
+
+def _salt(binding: tuple[object, ...]) -> str:
+    return "history.page " + repr([_plain(value) for value in binding])
+
+
+def _plain(value: object) -> object:
+    """A form whose repr is equal in every process and for every notation of one moment."""
+    if isinstance(value, datetime):
+        return value.astimezone(UTC).isoformat()
+    if isinstance(value, Enum):
+        return value.name
+    if hasattr(value, "__dataclass_fields__"):
+        return [_plain(getattr(value, name)) for name in value.__dataclass_fields__]
+    return value
+
+
+def _to_json(value: object) -> object:
+    return {"us": (value - EPOCH) // MICROSECOND} if isinstance(value, datetime) else value
+
+
+def _from_json(value: Any) -> Any:
+    return EPOCH + value["us"] * MICROSECOND if isinstance(value, dict) else value
+
 
 OURS: Final = "ours"
 BOTH: Final = "both"
 
-Mark: TypeAlias = tuple[Any, ...]
 
+class Course(NamedTuple):
+    """Who reads a page. mark: for the token of the next one; None where there is no old service.
+    waits: the old service failed between two pages, so this page is for later."""
 
-class Timeline(Protocol):
-    """What a query says of its order and its versions."""
-
-    @property
-    def id(self) -> str: ...
-    @property
-    def kinds(self) -> Sequence[Entity]: ...
-    @property
-    def filters(self) -> Filters: ...
-    @property
-    def order(self) -> Order: ...
-    @property
-    def sort(self) -> Sort: ...
-
-
-@dataclass(frozen=True, slots=True)
-class Course:
-    """How one page is read. waits: the old service failed between two pages; versions from `end`
-    on wait until it is back (None: it has no more)."""
-
-    query: Timeline
-    mark: Mark = ()
-    end: Place | None = None
-    hidden: bool = False
+    reader: Reader
+    mark: str | None = None
     waits: bool = False
 
-    def before_end(self, pairs: list[Pair]) -> list[Pair]:
-        """Those of these versions, in display order, that certainly come before the next one of
-        the old service."""
-        if self.end is None:
-            return pairs
-        return [pair for pair in pairs if self._before(pair.place, self.end)]
 
-    def following(self, place: Place) -> Mark:
-        """The mark of the token of the page after this place."""
-        if self.mark != (BOTH,) or self.hidden:
-            return self.mark
-        query = self.query
-        every = (Place(*each) for each in union.following(query.kinds, query.id, query.filters))
-        later = [each for each in every if self._before(place, each)]
-        return (BOTH, *min(later, key=self._rank)) if later else (BOTH,)
-
-    def _before(self, one: Place, other: Place) -> bool:
-        return self._rank(one) < self._rank(other)
-
-    def _rank(self, place: Place) -> tuple[Any, ...]:
-        """Ascending in display order."""
-        numbers: tuple[Any, ...] = place
-        if self.query.sort is Sort.VERSION:
-            numbers = (place.version, place.updated_at, place.kind, place.id)
-        return numbers if self.query.order is Order.ASC else tuple(_Backwards(n) for n in numbers)
-
-
-class _Backwards:
-    """A value that is ordered the other way round."""
-
-    __slots__ = ("value",)
-
-    def __init__(self, value: Any) -> None:
-        self.value = value
-
-    def __lt__(self, other: _Backwards) -> bool:
-        return bool(other.value < self.value)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Backwards) and bool(self.value == other.value)
-
-    __hash__ = None  # type: ignore[assignment]
-
-
-@contextmanager
-def follow(query: Timeline, mark: Mark | None) -> Iterator[Course]:
-    """The course of one page. mark: of its token; None for the first page."""
-    course = _course(query, mark)
-    with old.hidden() if course.hidden else nullcontext():
-        yield course
-
-
-def _course(query: Timeline, mark: Mark | None) -> Course:
-    asked = fallback.present()
-    possible = old.possible()
-    if mark is None:
-        if not possible:
-            return Course(query)
-        return Course(query, (BOTH,)) if _want(query) else Course(query, (OURS,), hidden=True)
-    if mark[:1] == (BOTH,) and possible:
-        if _want(query):
-            return Course(query, (BOTH,))
-        end = Place(*mark[1:]) if mark[1:] else None
-        return Course(query, mark, end, hidden=True, waits=True)
-    if asked is not None and (mark or possible):
-        asked.missed()
-    return Course(query, mark, hidden=True)
-
-
-def _want(query: Timeline) -> bool:
-    if len(query.kinds) > 1:
-        return old.want_application(query.id)
-    return old.want(query.kinds[0], query.id)
+def follow(
+    reader: Reader, kinds: Sequence[Entity], id: str, page_token: str | None, mark: str | None
+) -> Course:
+    """The course of a page of these kinds: one entity, or an application with its children. mark:
+    of the token, if there is one."""
+    alone = reader.of_store()
+    possible = reader.old.possible
+    if possible and (page_token is None or mark == BOTH):
+        old = reader.old
+        whole = len(kinds) > 1
+        if old.want_application(id) if whole else old.want(kinds[0], id):
+            return Course(reader, BOTH)
+        return Course(alone, mark or OURS, waits=mark == BOTH)
+    if page_token is not None and (mark or possible):
+        reader.old.asked.missed()
+    return Course(alone, mark)
 
 
 # A path filter reads BATCH versions at a time, and ends the page after SCAN versions.
@@ -152,20 +126,7 @@ class Slice(NamedTuple):
 # Reads versions after a place (None: from the start), at most the given number and at least one if
 # there is any, without the path filter. The rows are those directly before that place, if the
 # caller has them.
-Reader: TypeAlias = Callable[[Place | None, int, Sequence[VersionRow]], Slice]
-
-
-class Paged(Timeline, Protocol):
-    """What a query must have to be answered page by page."""
-
-    @property
-    def page_size(self) -> int: ...
-    @property
-    def page_token(self) -> str | None: ...
-    @property
-    def include(self) -> frozenset[Include]: ...
-    @property
-    def binding(self) -> tuple[object, ...]: ...
+Slices: TypeAlias = Callable[[Reader, Place | None, int, Sequence[VersionRow]], Slice]
 
 
 _PATH_FAULTS = {
@@ -175,81 +136,63 @@ _PATH_FAULTS = {
 }
 
 
-def page(query: Paged, read: Reader) -> Page:
+def page(reader: Reader, query: AnyQuery, read: Slices) -> Page:
     """The page that the query asks for, with the token of the next one. It ends early where its
     budget is spent. Raises BadParameterError, and NoVersionError for an id that no entity can
     have."""
-    _check(query)
+    _check(reader, query)
     place, mark = None, None
     if query.page_token is not None:
-        position = token.read(query.binding, query.page_token)
+        position = read_token(query.binding, query.page_token)
         size = len(Place._fields)
-        place, mark = Place(*position[:size]), tuple(position[size:])
-    made = _Page(query, place)
-    with follow(query, mark) as course:
-        _fill(made, read, course)
-        if made.place is None:
-            return Page(tuple(made.versions), None)
-        following = (*made.place, *course.following(made.place))
-        return Page(tuple(made.versions), token.issue(query.binding, following))
-
-
-def _fill(made: _Page, read: Reader, course: Course) -> None:
-    """Read until the page is full or its end is reached; then made.place is None if nothing
-    follows."""
-    carry: Sequence[VersionRow] = ()
-    ended = False
-    while not ended:
-        batch = read(made.place, made.wanted, carry)
-        ready = course.before_end(batch.pairs)
-        ended = made.add(ready)
-        last = batch.end is None or len(ready) < len(batch.pairs)
-        if not ended and last and course.end is not None:
-            return  # what follows waits for the old service
-        if not ended:
-            made.place = batch.end
-            made.expect(len(batch.pairs))
-            ended = batch.end is None or made.complete
-        carry = [pair.row for pair in batch.pairs[-1:]]  # none if retention has just removed them
+        place, mark = Place(*position[:size]), (*position, None)[size]
+    course = follow(reader, query.kinds, query.id, query.page_token, mark)
+    if course.waits:
+        return Page((), query.page_token)
+    made = _Page(course.reader, query, place)
+    made.fill(read)
+    if made.place is None:
+        return Page(tuple(made.versions), None)
+    token = issue_token(query.binding, (*made.place, course.mark))
+    return Page(tuple(made.versions), token)
 
 
 class _Page:
     """A page in the making. place: of the last version that was examined: the page after this one
-    begins behind it."""
+    begins behind it; None where nothing follows."""
 
-    def __init__(self, query: Paged, place: Place | None) -> None:
+    def __init__(self, reader: Reader, query: AnyQuery, place: Place | None) -> None:
+        self._reader = reader
         self.place = place
         self.versions: list[Version] = []
         self._query = query
         self._path = query.filters.path
         self._budget = Budget()
         self._examined = 0
-        self._most = BATCH if self._path is not None else query.page_size
-        self._next = self._most
 
-    @property
-    def wanted(self) -> int:
-        """How many versions to read next."""
-        if self._path is not None:
-            return self._next
-        return min(self._next, self._query.page_size - len(self.versions))
-
-    def expect(self, read: int) -> None:
-        """Read at most twice as many next time: PostgreSQL measures also those that are too large
-        to be sent."""
-        self._next = max(1, min(self._most, 2 * read))
-
-    @property
-    def complete(self) -> bool:
-        """Whether there is nothing to examine after what has been read. With a path filter even a
-        full page goes on, to see if any other version fits."""
-        full = self._path is None and not self.wanted
-        return full or self._budget.late or self._examined >= SCAN
+    def fill(self, read: Slices) -> None:
+        """Read until the page is full, its budget is spent, or nothing follows. With a path filter
+        even a full page goes on, to see if any other version fits."""
+        most = wanted = self._query.page_size if self._path is None else BATCH
+        carry: Sequence[VersionRow] = ()
+        while True:
+            left = self._query.page_size - len(self.versions)
+            size = min(wanted, left) if self._path is None else wanted
+            batch = read(self._reader, self.place, size, carry)
+            if self.add(batch.pairs):
+                return
+            self.place = batch.end
+            full = self._path is None and len(self.versions) == self._query.page_size
+            if batch.end is None or full or self._budget.late or self._examined >= SCAN:
+                return
+            # PostgreSQL measures also those that are too large to be sent.
+            wanted = max(1, min(most, 2 * len(batch.pairs)))
+            carry = [pair.row for pair in batch.pairs[-1:]]  # none if retention has removed them
 
     def add(self, pairs: Sequence[Pair]) -> bool:
         """Take those of these versions that belong on the page. Whether it ended before the last of
         them."""
-        composer = compose.Composer(pairs, self._query.include, self._path)
+        composer = compose.Composer(self._reader, pairs, self._query.include, self._path)
         for pair in pairs:
             deadline.check()
             if self._examined and self._budget.late:
@@ -278,7 +221,7 @@ def check_size(size: int) -> None:
         raise BadParameterError("pageSize", text.format(low=1, high=MAX_PAGE_SIZE))
 
 
-def check_path(kinds: Iterable[Entity], path: str) -> None:
+def check_path(reader: Reader, kinds: Iterable[Entity], path: str) -> None:
     """Raises BadParameterError if this is neither a pointer nor a key path, or if it leads into a
     field of one of these kinds that is masked for the reader as a whole."""
     try:
@@ -286,17 +229,17 @@ def check_path(kinds: Iterable[Entity], path: str) -> None:
     except BadPath as error:
         text = _PATH_FAULTS[error.fault].format(part=repr(error.part))
         raise BadParameterError("path", text) from None
-    if masking.leads_into_mark(kinds, path):
+    if masking.leads_into_mark(reader.viewer, kinds, path):
         raise BadParameterError("path", _("leads into a masked field; ask for the field itself"))
 
 
-def _check(query: Paged) -> None:
+def _check(reader: Reader, query: AnyQuery) -> None:
     check_size(query.page_size)
     since, until = query.filters.since, query.filters.until
     if since and until and since > until:
         raise BadParameterError("from", _("must not be later than to"))
     if query.filters.path is not None:
-        check_path(query.kinds, query.filters.path)
+        check_path(reader, query.kinds, query.filters.path)
     if not storable(query.id):
         raise NoVersionError(_("an id has 1 to {n} characters").format(n=ID_LENGTH))
 

@@ -1,15 +1,13 @@
 """Queries of a timeline, and the errors for those that cannot be answered."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from enum import Enum
+from typing import TypeAlias
 
 from django.utils.translation import gettext as _
 
-from history import fallback
 from history.entities import ENTITIES, Entity
 from history.record import ChangeType
 
@@ -66,14 +64,12 @@ class Absence(Enum):
 
 class NotFoundError(LookupError):
     """There is nothing to show; the subclass says why. version: the number that is missing, where
-    the store has other versions of the entity; why: None if nothing shows that it existed;
-    unanswered: the old service, which may have more, does not answer."""
+    the store has other versions of the entity; why: None if nothing shows that it existed."""
 
     def __init__(self, reason: str, version: int | None = None, why: Absence | None = None) -> None:
         super().__init__(reason)
         self.version = version
         self.why = why
-        self.unanswered = fallback.failed()
 
 
 class NoVersionError(NotFoundError):
@@ -114,17 +110,24 @@ NO_FILTERS = Filters()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Query:
-    """A page of one entity's timeline. page_token: the next_token of the page before."""
+class PageQuery:
+    """What every page of versions is asked for with. page_token: the next_token of the page
+    before."""
 
-    entity: Entity
     id: str
     filters: Filters = NO_FILTERS
-    sort: Sort = Sort.UPDATED_AT
     order: Order = Order.DESC
     page_size: int = DEFAULT_PAGE_SIZE
     page_token: str | None = None
     include: frozenset[Include] = EVERYTHING
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Query(PageQuery):
+    """A page of one entity's timeline."""
+
+    entity: Entity
+    sort: Sort = Sort.UPDATED_AT
     archive: bool = False  # with the versions that are in the archive
 
     @property
@@ -140,15 +143,8 @@ class Query:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ApplicationQuery:
+class ApplicationQuery(PageQuery):
     """A page of the merged timeline of an application and its children, by time."""
-
-    id: str
-    filters: Filters = NO_FILTERS
-    order: Order = Order.DESC
-    page_size: int = DEFAULT_PAGE_SIZE
-    page_token: str | None = None
-    include: frozenset[Include] = EVERYTHING
 
     @property
     def kinds(self) -> Sequence[Entity]:
@@ -156,11 +152,9 @@ class ApplicationQuery:
         return ENTITIES
 
     @property
-    def sort(self) -> Sort:
-        """Always by time: entities share no numbers."""
-        return Sort.UPDATED_AT
-
-    @property
     def binding(self) -> tuple[object, ...]:
         """All that must stay the same from page to page."""
         return ("application", self.id, self.order, self.filters)
+
+
+AnyQuery: TypeAlias = Query | ApplicationQuery

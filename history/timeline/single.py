@@ -1,7 +1,5 @@
 """One version of an entity, by its number or by a moment, and any two compared."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
@@ -15,7 +13,7 @@ from history.diff.leaves import leaves
 from history.diff.path import split
 from history.documents.exactjson import Json
 from history.entities import Entity
-from history.timeline import absence, ahead, compose, neighbours
+from history.timeline import absence, compose, neighbours
 from history.timeline.neighbours import Keys, Pair
 from history.timeline.paging import check_path, storable
 from history.timeline.query import (
@@ -27,8 +25,8 @@ from history.timeline.query import (
     OlderThanRetentionError,
     unknown,
 )
-from history.timeline.sources import memory, old, rows, union
-from history.timeline.sources.statements import LAST, Key, VersionRow
+from history.timeline.reading import Reader
+from history.timeline.row import LAST, Key, VersionRow
 from history.timeline.versions import LabelledChange, Version, parse
 
 REMOVED = Absence.REMOVED
@@ -45,8 +43,8 @@ class Comparison:
     changes: tuple[LabelledChange, ...]
 
 
-@memory.remembered()
 def version(
+    reader: Reader,
     entity: Entity,
     id: str,
     number: int,
@@ -59,9 +57,11 @@ def version(
     come first, as in a timeline with this filter. One query. Raises BadParameterError,
     NoVersionError, OlderThanRetentionError."""
     if first is not None:
-        check_path([entity], first)
-    keys = all_keys(entity, id, _of(number, made))
-    return _show(entity, id, _key(entity, id, number, made, keys), keys, include, first)
+        check_path(reader, [entity], first)
+    reader = reader.anew()
+    keys = all_keys(reader, entity, id, Key(number, made or LAST.updated_at))
+    key = _key(reader, entity, id, number, made, keys)
+    return _show(reader, entity, id, key, keys, include, first)
 
 
 class Twin(NamedTuple):
@@ -72,29 +72,30 @@ class Twin(NamedTuple):
     old: bool
 
 
-def twins(entity: Entity, id: str, number: int) -> list[Twin]:
+def twins(reader: Reader, entity: Entity, id: str, number: int) -> list[Twin]:
     """The versions with this number, by the time when they were made. Raises NoVersionError where
     the store has nothing of this entity."""
-    there = all_keys(entity, id).of_version(number)
-    theirs = union.twins(entity, id, number, there)
+    reader = reader.anew()
+    there = all_keys(reader, entity, id).of_version(number)
+    theirs = reader.twins(entity, id, number, there)
     found = [Twin(key.updated_at, old=False) for key in there]
     return sorted([*found, *(Twin(key.updated_at, old=True) for key in theirs)])
 
 
-@memory.remembered()
-def at(entity: Entity, id: str, moment: datetime) -> Version:
+def at(reader: Reader, entity: Entity, id: str, moment: datetime) -> Version:
     """The version that was current at a moment: the highest number that was there by then. Its
     patch and changes are left out. One query. Raises NoVersionError where the entity did not
     exist yet, OlderThanRetentionError where what it was then is not kept."""
-    keys = all_keys(entity, id, Key(LAST.version, moment))
+    reader = reader.anew()
+    keys = all_keys(reader, entity, id, Key(LAST.version, moment))
     key = keys.current(moment)
     if key is None:
-        raise _not_yet(entity, id, moment, keys)
-    return _show(entity, id, key, keys, frozenset())
+        raise _not_yet(reader, entity, id, moment, keys)
+    return _show(reader, entity, id, key, keys, frozenset())
 
 
-@memory.remembered()
 def compare(
+    reader: Reader,
     entity: Entity,
     id: str,
     before: int,
@@ -103,45 +104,45 @@ def compare(
     after_made: datetime | None = None,
 ) -> Comparison:
     """Two versions of one entity, each named and refused as by version()."""
+    reader = reader.anew()
     wanted = ((before, before_made), (after, after_made))
-    keys = all_keys(entity, id, *(_of(number, made) for number, made in wanted))
-    pair = [_key(entity, id, number, made, keys) for number, made in wanted]
-    found = neighbours.fetch(entity, [(id, key) for key in pair], {id: keys})
+    below = [Key(number, made or LAST.updated_at) for number, made in wanted]
+    keys = all_keys(reader, entity, id, *below)
+    pair = [_key(reader, entity, id, number, made, keys) for number, made in wanted]
+    found = neighbours.fetch(reader, entity, [(id, key) for key in pair], {id: keys})
     if len(found) < len(pair):
         raise OlderThanRetentionError(_("retention has just removed one of the versions"))
     both = Pair(entity, found[1].row, found[0].row)
     everything = compose.diff(both, compose.Snapshots(), EVERYTHING)
-    shown = compose.versions(found, frozenset())
+    shown = compose.versions(reader, found, frozenset())
     changed = compose.labelled(entity, everything.changes, labels.catalogue())
     return Comparison(shown[0], shown[1], everything.patch, changed)
 
 
-def all_keys(entity: Entity, id: str, *below: Key) -> Keys:
+def all_keys(reader: Reader, entity: Entity, id: str, *below: Key) -> Keys:
     """The keys of an entity; below: with the versions up to these, and the ones before them, which
     are read in the same statement. Raises NoVersionError where the store has nothing of this
     entity."""
     if storable(id):
-        old.want(entity, id)
+        reader.old.want(entity, id)
         if below:
-            ahead.entity(entity, id, below, PAIR)
-    keys = neighbours.all_keys(entity, [id]).get(id) if storable(id) else None
+            reader.expect(entity, id, below, PAIR)
+    keys = neighbours.all_keys(reader, entity, [id]).get(id) if storable(id) else None
     if keys is None:
         raise unknown(entity.name, id)
     return keys
 
 
-def _of(number: int, made: datetime | None) -> Key:
-    return Key(number, made or LAST.updated_at)
-
-
-def _key(entity: Entity, id: str, number: int, made: datetime | None, keys: Keys) -> Key:
+def _key(
+    reader: Reader, entity: Entity, id: str, number: int, made: datetime | None, keys: Keys
+) -> Key:
     there = keys.of_version(number)
     if not there or (made and Key(number, made) not in there):
-        rows.confine(entity, [id])
+        reader.confine(entity, [id])
     if not there:
-        raise _no_version(entity, id, number, keys)
+        raise _no_version(reader, entity, id, number, keys)
     key = Key(number, made) if made else there[-1]
-    if key not in there and key not in union.twins(entity, id, number, there):
+    if key not in there and key not in reader.twins(entity, id, number, there):
         text = _("version {n} of {kind} {id} made at {moment}")
         name = text.format(n=number, kind=entity.name, id=id, moment=made)
         raise absence.error(Absence.UNKNOWN, name, number)
@@ -149,6 +150,7 @@ def _key(entity: Entity, id: str, number: int, made: datetime | None, keys: Keys
 
 
 def _show(
+    reader: Reader,
     entity: Entity,
     id: str,
     key: Key,
@@ -156,80 +158,71 @@ def _show(
     include: frozenset[Include],
     first: str | None = None,
 ) -> Version:
-    pairs = neighbours.fetch(entity, [(id, key)], {id: keys})
+    pairs = neighbours.fetch(reader, entity, [(id, key)], {id: keys})
     if not pairs:
         raise OlderThanRetentionError(_("retention has just removed it"))
-    return compose.versions(pairs, include, first)[0]
+    return compose.versions(reader, pairs, include, first)[0]
 
 
-def _no_version(entity: Entity, id: str, number: int, keys: Keys) -> NotFoundError:
+def _no_version(reader: Reader, entity: Entity, id: str, number: int, keys: Keys) -> NotFoundError:
     """The exception for a number that the store does not have, though it has others."""
     name = _("version {n} of {kind} {id}").format(n=number, kind=entity.name, id=id)
     lower = keys.previous(Key(number, LAST.updated_at))
     if lower is None:
-        row = _lowest(entity, id, keys)
-        why = absence.below(entity, row, parse(row.data), trusted=keys.trusted) if row else REMOVED
+        row = _lowest(reader, entity, id, keys)
+        why = (
+            absence.below(reader, entity, row, parse(row.data), trusted=keys.trusted)
+            if row
+            else REMOVED
+        )
         return absence.error(why, name, number)
     higher = keys.newest is not None and keys.newest.version > number
-    return absence.error(absence.above(lower, keys.trusted) if higher else None, name, number)
+    return absence.error(
+        absence.above(reader, lower, keys.trusted) if higher else None, name, number
+    )
 
 
-def _not_yet(entity: Entity, id: str, moment: datetime, keys: Keys) -> NotFoundError:
+def _not_yet(
+    reader: Reader, entity: Entity, id: str, moment: datetime, keys: Keys
+) -> NotFoundError:
     """The exception for a moment before all versions that the store has."""
-    row = _lowest(entity, id, keys)
+    row = _lowest(reader, entity, id, keys)
     why: Absence | None = REMOVED
     if row is not None:
-        why = absence.before(entity, row, parse(row.data), moment, trusted=keys.trusted)
+        why = absence.before(reader, entity, row, parse(row.data), moment, trusted=keys.trusted)
     text = _("{kind} {id} at that moment")
     return absence.error(why, text.format(kind=entity.name, id=id))
 
 
-def _lowest(entity: Entity, id: str, keys: Keys) -> VersionRow | None:
+def _lowest(reader: Reader, entity: Entity, id: str, keys: Keys) -> VersionRow | None:
     """The lowest stored version; None where retention has just removed it."""
-    return next(neighbours.lowest(entity, {id: keys}), None)
+    return next(neighbours.lowest(reader, entity, {id: keys}), None)
 
 
-@dataclass(frozen=True, slots=True)
-class MaskedValue:
-    """One masked part of a version. path: its RFC 6901 pointer; masked: its token."""
-
-    path: str
-    masked: str
-
-
-def masked_values(entity: Entity, data: Json) -> list[MaskedValue]:
-    """The masked parts of a snapshot as the present reader gets it, in document order."""
-    found = leaves(data, compose.identity(entity))
-    return [
-        MaskedValue(leaf.path, leaf.value)
-        for leaf in found
+def masked_values(entity: Entity, data: Json) -> dict[str, str]:
+    """The masked parts of a snapshot as the reader gets it, in document order: their tokens by
+    RFC 6901 pointer."""
+    return {
+        leaf.path: leaf.value
+        for leaf in leaves(data, compose.identity(entity))
         if isinstance(leaf.value, str) and masking.is_token(leaf.value)
-    ]
+    }
 
 
-def unmask(
-    entity: Entity,
-    id: str,
-    number: int,
-    path: str,
-    record: Callable[[str], None],
-    made: datetime | None = None,
-) -> tuple[MaskedValue, Json]:
-    """One masked part of a version, named as in version, and its value. `record` is called
-    with the pointer before the value is read; what it raises prevents the reading.
+def unmask(reader: Reader, shown: Version, path: str, record: Callable[[], None]) -> Json:
+    """The value of one masked part of a version that the reader was shown. `record` is called
+    before it is read; what it raises prevents the reader.
 
     Raises NoVersionError where the version has no masked part at this pointer,
     OlderThanRetentionError.
     """
-    data = version(entity, id, number, frozenset(), made).data
-    hidden = next((each for each in masked_values(entity, data) if each.path == path), None)
-    if hidden is None:
+    if path not in masked_values(shown.entity, shown.data):
         text = _("version {n} of {kind} {id} has no masked value there")
-        raise NoVersionError(text.format(n=number, kind=entity.name, id=id))
-    record(path)
-    with masking.in_clear():
-        clear = version(entity, id, number, frozenset(), made).data
-    return hidden, _at(clear, path)
+        name = text.format(n=shown.version, kind=shown.entity.name, id=shown.id)
+        raise NoVersionError(name)
+    record()
+    names = (shown.entity, shown.id, shown.version, frozenset[Include](), shown.updated_at)
+    return _at(version(reader.in_clear(), *names).data, path)
 
 
 def _at(document: Json, pointer: str) -> Json:

@@ -17,7 +17,6 @@ from history.people import Author
 from history.quarantined import Quarantined
 from history.record import ChangeType
 from history.timeline.query import Absence
-from history.timeline.sources.statements import Recovered
 
 
 def parse(snapshot: bytes) -> Json:
@@ -61,7 +60,7 @@ class Version:
     version. changes: the same for people. Both are empty or None where not asked for. listed: how
     many of the changes one answer lists; size: bytes of these, of the patch and the snapshot.
     old: the store does not have it, the old service does. other_moment: when the old service has
-    it, if its clock differs from ours. recovered: Annals asked for it; None if it came from Kafka.
+    it, if its clock differs from ours.
     """
 
     entity: Entity
@@ -87,7 +86,6 @@ class Version:
     size: int
     old: bool = False
     other_moment: datetime | None = None
-    recovered: Recovered | None = None
 
     def without_snapshot(self) -> Version:
         """The same version with an empty snapshot; of data it has only what other answers show."""

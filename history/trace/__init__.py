@@ -1,16 +1,14 @@
 """What became of one version or message: stored, in quarantine, unread, lost, never seen."""
 
-from history.quarantined import Place
-from history.trace.fate import Fate, Name, State
-from history.trace.message import Bounds, of_message
-from history.trace.version import of_version, quarantined_fate
+from history.quarantined import MessagePlace
+from history.trace.fate import Bounds, Fate, Name, State, of_message, of_version, quarantined_fate
 from history.trace.words import plain, said
 
 __all__ = [
     "Bounds",
     "Fate",
+    "MessagePlace",
     "Name",
-    "Place",
     "State",
     "of_message",
     "of_version",

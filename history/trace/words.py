@@ -1,7 +1,5 @@
 """The fate of a version or message in words."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import Any, Final
@@ -16,9 +14,6 @@ from history.trace.fate import Fate, How
 _OF_VERSION: Final[Mapping[How, Any]] = {
     How.STORED: gettext_lazy("Version {n} is stored."),
     How.STORED_FROM: gettext_lazy("Version {n} was stored on {at}, from {place}."),
-    How.RECOVERED: gettext_lazy(
-        "Version {n} is stored. It never arrived from Kafka: Annals asked {source} for it, on {at}."
-    ),
     How.TOO_OLD: gettext_lazy("Version {n} came on {at}, when it was older than what is kept."),
     How.REMOVED: gettext_lazy("Version {n} was removed: it is past the days that are kept."),
     How.IN_QUARANTINE: gettext_lazy("Version {n} came on {at} and is in quarantine: {reason}."),
@@ -78,7 +73,6 @@ def said(fate: Fate, fill: Fill = str.format, when: Callable[[datetime], str] = 
         "then": when(fate.settled_at) if fate.settled_at else "?",
         "place": f"{place.topic}[{place.partition}]@{place.offset}" if place else "?",
         "reason": REASONS.get(fate.reason, fate.reason),
-        "source": fate.source,
     }
     return [fill(str(template or _OF_MESSAGE[fate.how]), **values), *_may_be(fate, fill, when)]
 

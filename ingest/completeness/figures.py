@@ -1,9 +1,6 @@
 """The ledger's figures, and the places where they do not add up."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
@@ -19,78 +16,9 @@ from ingest.models import Gap, Ledger, Quarantined, RetiredTopic
 from ingest.source.message import TopicPartition
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
-    """One topic partition. current: False if the topic was deleted and created again since, or its
-    log was cut. log_cut: it was cut, and is read again under a row of its own.
-    high_watermark: the end offset at the broker, 0 for an empty partition, None if not known.
-    retired: why the topic is declared finished, empty if it is not. in_quarantine: the rows in
-    quarantine and those that retention removed from it, None if not counted.
-    forecast_at: when losses were forecast; then loss_at is when the broker deletes the oldest
-    unread message if nothing more is read, None for never, and kept_seconds for how long a message
-    that comes then is kept. arriving_rate, reading_rate: messages per second, None if not known."""
-
-    topic: str
-    topic_id: str
-    partition: int
-    current: bool
-    log_cut: bool
-    first_offset: int
-    next_offset: int
-    high_watermark: int | None
-    read: int
-    stored: int
-    repeated: int
-    expired: int
-    quarantined: int
-    skipped: int
-    lost: int
-    lost_acknowledged: int
-    in_quarantine: int | None
-    newest_timestamp: datetime | None
-    checked_at: datetime
-    end_known_at: datetime | None
-    halted_at: datetime | None
-    halted_why: str
-    retired: str
-    forecast_at: datetime | None = None
-    loss_at: datetime | None = None
-    kept_seconds: float | None = None
-    arriving_rate: float | None = None
-    reading_rate: float | None = None
-
-    @property
-    def lag(self) -> int | None:
-        """Messages at the broker that are not read yet; None if not known."""
-        if not self.current:
-            return 0
-        if self.high_watermark is None:
-            return None
-        return max(0, self.high_watermark - self.next_offset)
-
-    @property
-    def newly_lost(self) -> int:
-        """Messages that the broker deleted before they were read, and nobody acknowledged yet."""
-        return self.lost - self.lost_acknowledged
-
-    @property
-    def state(self) -> str:
-        if self.halted_at is not None:
-            return f"halted: {self.halted_why}"
-        if self.retired:
-            return f"retired: {self.retired}"
-        if self.log_cut:
-            return "log cut since"
-        if self.topic not in BY_TOPIC:
-            return "not read: of no declared kind"
-        return "reading" if self.current else "topic created again since"
-
-
-def entries(count_quarantine: bool = True) -> list[Entry]:
+def entries(count_quarantine: bool = True) -> list[Ledger]:
     """The ledger by topic and partition; topics that were created again in order of creation.
-
-    count_quarantine: whether to count the rows in quarantine: reads all that are not resolved.
-    """
+    count_quarantine: whether to count the rows in quarantine: reads all that are not resolved."""
     place = ("topic", "topic_id", "partition")
     unresolved = (
         Quarantined.objects.exclude(status=Quarantined.Status.RESOLVED)
@@ -106,21 +34,15 @@ def entries(count_quarantine: bool = True) -> list[Entry]:
     rows_there = Coalesce(Subquery(unresolved), 0) + F("quarantine_removed")
     count = rows_there if count_quarantine else Value(None, IntegerField())
     why = RetiredTopic.objects.filter(topic=OuterRef("topic")).values("why")
-    counted = Ledger.objects.annotate(
-        in_quarantine=count, retired=Coalesce(Subquery(why), Value(""))
-    )
+    counted = Ledger.objects.annotate(held=count, finished=Coalesce(Subquery(why), Value("")))
     rows = list(counted.order_by("topic", "partition", "checked_at"))
     newest = {(row.topic, row.partition): row.topic_id for row in rows}
     places = {(row.topic, row.topic_id, row.partition) for row in rows}
-    given = [name for name in Entry.__slots__ if name not in ("current", "log_cut")]
-    return [
-        Entry(
-            current=newest[row.topic, row.partition] == row.topic_id,
-            log_cut=(row.topic, _after_cut(row), row.partition) in places,
-            **{name: getattr(row, name) for name in given},
-        )
-        for row in rows
-    ]
+    for row in rows:
+        row.current = newest[row.topic, row.partition] == row.topic_id
+        row.in_quarantine, row.retired = row.held, row.finished
+        row.log_cut = (row.topic, _after_cut(row), row.partition) in places
+    return [*rows]
 
 
 def _after_cut(row: Ledger) -> str:
@@ -133,40 +55,37 @@ def retired() -> dict[str, RetiredTopic]:
     return {each.topic: each for each in RetiredTopic.objects.order_by("topic")}
 
 
-def never_read(found: Sequence[Entry]) -> list[str]:
+def never_read(found: Sequence[Ledger]) -> list[str]:
     """The topics without a ledger row that are not retired: messages in them would be missing."""
     read = {entry.topic for entry in found}
     return [topic for topic in BY_TOPIC if topic not in read and topic not in retired()]
 
 
-def undeclared(found: Sequence[Entry]) -> list[str]:
-    """The topics that were read and that no declared kind has any more, but for retired ones:
-    nobody reads what comes to them now."""
+def undeclared(found: Sequence[Ledger]) -> list[str]:
+    """The topics that were read and that no declared kind has any more, but for retired ones."""
     current = {entry.topic for entry in found if entry.current and not entry.retired}
     return sorted(current - BY_TOPIC.keys())
 
 
-def faults(found: Sequence[Entry]) -> list[str]:
+def faults(found: Sequence[Ledger]) -> list[str]:
     """One sentence, in the reader's language, for each place where the sums do not add up or
     messages were lost since the last acknowledgement."""
     sentences = []
     for entry in found:
         where = f"{entry.topic}[{entry.partition}]"
-        settled = entry.stored + entry.repeated + entry.expired + entry.quarantined
-        if entry.read != settled:
+        if entry.read != entry.settled:
             text = _(
                 "{where}: {read} read, but stored, repeated, expired and quarantined are {settled}"
             )
-            sentences.append(text.format(where=where, read=entry.read, settled=settled))
+            sentences.append(text.format(where=where, read=entry.read, settled=entry.settled))
         span = entry.next_offset - entry.first_offset
-        passed = entry.read + entry.skipped + entry.lost
-        if span != passed:
+        if span != entry.passed:
             text = _(
                 "{where}: offsets {first} to {last} are {span}, but {passed} are accounted for"
             )
             first, last = entry.first_offset, entry.next_offset - 1
             sentences.append(
-                text.format(where=where, first=first, last=last, span=span, passed=passed)
+                text.format(where=where, first=first, last=last, span=span, passed=entry.passed)
             )
         if entry.newly_lost:
             text = ngettext(
@@ -183,10 +102,9 @@ def faults(found: Sequence[Entry]) -> list[str]:
 
 
 def as_json(
-    found: Sequence[Entry], broken: Sequence[str], losses: Sequence[dict[str, Any]]
+    found: Sequence[Ledger], broken: Sequence[str], losses: Sequence[dict[str, Any]]
 ) -> dict[str, Any]:
-    """Partitions, totals, faults, forecasts of losses, and topics that are retired or were never
-    read, as JSON values."""
+    """Partitions, totals, faults, forecasts, and topics retired or never read, as JSON."""
     names = ("read", "stored", "repeated", "expired", "quarantined", "skipped", "lost")
     return {
         "ok": not broken,

@@ -1,16 +1,21 @@
 """Finds the days that must not be dropped yet, because they may still get rows."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Collection
-from datetime import UTC, date
+from datetime import UTC, date, timedelta
+from typing import Final
 
 from django.db import connection
 
+from history.base import clock
 from history.base.table import counted
 from history.entities import BY_TOPIC, ENTITIES
 from ingest.completeness.figures import entries, retired
+
+# A consumer that runs sees the ends of its partitions every few seconds.
+RUNNING: Final = timedelta(minutes=1)
+# Clocks of producers differ by less.
+FUTURE: Final = timedelta(hours=1)
 
 _QUARANTINED = """
 SELECT topic, coalesce(day, (coalesce(timestamp, first_seen) AT TIME ZONE 'UTC')::date), count(*)
@@ -21,11 +26,7 @@ GROUP BY 1, 2
 
 
 def unsettled(days: Collection[tuple[str, date]]) -> dict[tuple[str, date], str]:
-    """The given days (table and UTC day) that may still get rows, each with a reason to show:
-    unresolved messages in quarantine, ledger sums that do not add up, unread messages of that time.
-
-    Messages that the broker deleted before they were read hold no day: waiting does not help.
-    """
+    """The given days (table and UTC day) that may still get rows, each with a reason to show."""
     if not days:
         return {}
     reasons: dict[tuple[str, date], list[str]] = {}
@@ -41,8 +42,9 @@ def unsettled(days: Collection[tuple[str, date]]) -> dict[tuple[str, date], str]
 
 def may_get_rows(days: Collection[tuple[str, date]]) -> dict[tuple[str, date], str]:
     """The given days that may still get rows, with a reason for people: those that are unsettled,
-    and all days of a table while one of its topics was never read or its end is not known. Retired
-    topics do not count."""
+    and all days of a table while one of its topics was never read, or its end is not known or was
+    not seen today (UTC) nor just now: messages of before may wait there. Retired topics do not
+    count."""
     reasons = unsettled(days)
     unknown = _unknown_topics({table for table, _ in days})
     for place in days:
@@ -55,6 +57,8 @@ def _unknown_topics(tables: Collection[str]) -> dict[str, str]:
     """The tables with topics that may hold unread messages, and which topics these are."""
     found: dict[str, list[str]] = {}
     ledger, finished = entries(), retired()
+    now = clock.now()
+    midnight = now.astimezone(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
     for entity in ENTITIES:
         if entity.table not in tables:
             continue
@@ -65,15 +69,19 @@ def _unknown_topics(tables: Collection[str]) -> dict[str, str]:
             if not mine:
                 found.setdefault(entity.table, []).append(f"{topic} was never read")
             for entry in mine:
-                if entry.lag is None:
-                    where = f"{topic}[{entry.partition}]"
+                where, seen = f"{topic}[{entry.partition}]", entry.end_known_at
+                if entry.lag is None or (seen is None and entry.current):
                     found.setdefault(entity.table, []).append(f"the end of {where} is not known")
+                elif entry.current and seen is not None and seen < min(midnight, now - RUNNING):
+                    since = f"{seen.astimezone(UTC):%Y-%m-%d %H:%M} UTC"
+                    found.setdefault(entity.table, []).append(
+                        f"no consumer has seen the end of {where} since {since}"
+                    )
     return {table: "; ".join(why) for table, why in found.items()}
 
 
 def _quarantined(tables: Collection[str]) -> Counter[tuple[str, date]]:
-    """The number of unresolved messages of each table and day: the day of updatedAt, or the day on
-    which the message was sent."""
+    """The number of unresolved messages of each table and day."""
     topics = [topic for entity in ENTITIES if entity.table in tables for topic in entity.topics]
     counts: Counter[tuple[str, date]] = Counter()
     with connection.cursor() as cursor:
@@ -86,19 +94,20 @@ def _quarantined(tables: Collection[str]) -> Counter[tuple[str, date]]:
 def _unaccounted() -> list[tuple[str, date | None, str]]:
     """Table, first affected day (None: any) and reason, for each topic partition with a fault."""
     found: list[tuple[str, date | None, str]] = []
+    horizon = clock.now() + FUTURE
     for entry in entries():
         entity = BY_TOPIC.get(entry.topic)
         if entity is None:
             continue
         where = f"{entry.topic}[{entry.partition}]"
-        settled = entry.stored + entry.repeated + entry.expired + entry.quarantined
-        passed = entry.read + entry.skipped + entry.lost
-        if entry.read != settled or entry.next_offset - entry.first_offset != passed:
+        span = entry.next_offset - entry.first_offset
+        if entry.read != entry.settled or span != entry.passed:
             found.append((entity.table, None, f"the ledger of {where} does not add up"))
         if entry.lag and not entry.retired:
-            # A migration topic carries old versions in new messages: their time says nothing.
+            # A migration topic carries old versions in new messages: their time says nothing. Nor
+            # does a time that is still to come.
             newest = entry.newest_timestamp if entry.topic == entity.topics[0] else None
-            since = newest.astimezone(UTC).date() if newest else None
+            since = newest.astimezone(UTC).date() if newest and newest < horizon else None
             found.append(
                 (entity.table, since, f"{counted(entry.lag, 'message')} of {where} not read yet")
             )

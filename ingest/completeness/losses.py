@@ -1,17 +1,15 @@
 """When unread messages are lost and how long catching up takes, from the ledger's figures."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Container, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from math import inf, isfinite
 from typing import Any
 
 from history.base.table import counted
-from ingest.completeness.figures import Entry
 from ingest.forecast import ASSUMED_RATE, Backlog, Outlook, Seen, catch_up
+from ingest.models import Ledger
 from ingest.source.message import KafkaPartition
 
 # An end that was seen more recently is the end.
@@ -23,12 +21,10 @@ UNITS = (("d", 86_400), ("h", 3_600), ("min", 60), ("s", 1))
 
 @dataclass(frozen=True, slots=True)
 class Loss:
-    """One topic partition. seconds: until the broker deletes its oldest unread message if nothing
-    more is read; inf for never. catch_up: seconds until it is read to its end if a consumer
-    begins now and reads the most endangered partition first; inf if more comes than is read, or if
-    it is halted.
-    kept: for how many seconds a message that comes now is kept. unread: messages. endangered: it is
-    read before others now, unless it is halted."""
+    """One topic partition. seconds: until the broker deletes its oldest unread message; inf for
+    never. catch_up: seconds until it is read to its end if a consumer begins now, the most
+    endangered first; inf if never. kept: for how many seconds a message that comes now is kept.
+    unread: messages. endangered: it is read before others now, unless it is halted."""
 
     seconds: float
     catch_up: float
@@ -44,8 +40,7 @@ class Loss:
 
     @property
     def pressing(self) -> bool:
-        """Whether an operator has to act now, as the alerts AnnalsLossNear and
-        AnnalsCatchUpTooSlow ask."""
+        """Whether to act now, as AnnalsLossNear and AnnalsCatchUpTooSlow ask."""
         near = self.seconds < min(NEAR_SECONDS, self.kept / 2)
         return near or self.endangered or self.catch_up > self.seconds
 
@@ -56,17 +51,13 @@ class Loss:
 
 
 def losses(
-    entries: Sequence[Entry],
+    entries: Sequence[Ledger],
     never_read: Mapping[KafkaPartition, Outlook] | None = None,
     now: datetime | None = None,
 ) -> dict[KafkaPartition, Loss]:
-    """The partitions with a forecast, the most endangered first. Retired topics have none, and
-    neither have earlier topics of the same name. never_read: what the brokers answered about
-    partitions that are not in the ledger.
-
-    A forecast is as old as forecast_at. If no consumer has seen the end of a partition for a while,
-    what came since is added at the rate that was known then.
-    """
+    """The partitions with a forecast, the most endangered first; without retired topics and earlier
+    topics of the same name. never_read: what the brokers answered about partitions that are not in
+    the ledger. What came since the last known end is added at the rate of then."""
     # The brokers' clock, which no test moves.
     moment = now or datetime.fromtimestamp(time.time(), UTC)
     backlogs: dict[KafkaPartition, Backlog] = {}
@@ -108,8 +99,7 @@ def losses(
 
 
 def deleted(outlooks: Mapping[KafkaPartition, Outlook], retired: Container[str]) -> list[str]:
-    """A sentence for each partition of which the broker has deleted unread messages already. The
-    ledger counts them as lost as soon as a consumer reads on."""
+    """A sentence for each partition of which the broker has deleted unread messages already."""
     return [
         f"{topic}[{partition}]: the broker has deleted "
         + counted(each.forecast.deleted, "message that was not read", "messages that were not read")
@@ -134,8 +124,7 @@ def as_json(found: Mapping[KafkaPartition, Loss]) -> list[dict[str, Any]]:
 
 
 def in_words(seconds: float, name: Callable[[str], str] = str) -> str:
-    """A time in its two largest units, rounded down, such as "2 h 10 min". name: translates d, h,
-    min and s."""
+    """A time in two units, rounded down: "2 h 10 min". name: translates d, h, min and s."""
     left = int(seconds)
     words: list[str] = []
     for unit, size in UNITS:
@@ -145,13 +134,13 @@ def in_words(seconds: float, name: Callable[[str], str] = str) -> str:
     return " ".join(words[:2])
 
 
-def reading_rate(entries: Sequence[Entry]) -> float:
+def reading_rate(entries: Sequence[Ledger]) -> float:
     """Messages per second of the fastest consumer, as measured when it was behind."""
     known = [entry.reading_rate for entry in entries if entry.reading_rate]
     return max(known, default=ASSUMED_RATE)
 
 
-def seen(entries: Sequence[Entry]) -> dict[KafkaPartition, Seen]:
+def seen(entries: Sequence[Ledger]) -> dict[KafkaPartition, Seen]:
     """The end of each partition when a consumer saw it last."""
     return {
         (entry.topic, entry.partition): Seen(
@@ -164,33 +153,19 @@ def seen(entries: Sequence[Entry]) -> dict[KafkaPartition, Seen]:
     }
 
 
-def asked(entries: Sequence[Entry], outlooks: Mapping[KafkaPartition, Outlook]) -> list[Entry]:
-    """The entries with what the brokers answered just now in place of what was recorded."""
-    return [
-        _asked(entry, found)
-        if entry.current and (found := outlooks.get((entry.topic, entry.partition)))
-        else entry
-        for entry in entries
-    ]
-
-
-def _asked(entry: Entry, found: Outlook) -> Entry:
-    at = datetime.fromtimestamp(found.log.at, UTC)
-    entry = replace(
-        entry,
-        high_watermark=found.log.end,
-        end_known_at=at,
-        arriving_rate=found.log.arriving,
-    )
-    said = found.forecast
-    if said is None:
-        return replace(entry, forecast_at=None)
-    return replace(
-        entry,
-        forecast_at=at,
-        loss_at=None if said.at is None else datetime.fromtimestamp(said.at, UTC),
-        kept_seconds=said.kept,
-    )
+def take(entries: Sequence[Ledger], outlooks: Mapping[KafkaPartition, Outlook]) -> None:
+    """Put what the brokers answered just now into the entries, which are not saved."""
+    for entry in entries:
+        found = outlooks.get((entry.topic, entry.partition))
+        if found is None or not entry.current:
+            continue
+        at, said = datetime.fromtimestamp(found.log.at, UTC), found.forecast
+        entry.high_watermark, entry.end_known_at = found.log.end, at
+        entry.arriving_rate = found.log.arriving
+        entry.forecast_at = None if said is None else at
+        if said is not None:
+            entry.loss_at = None if said.at is None else datetime.fromtimestamp(said.at, UTC)
+            entry.kept_seconds = said.kept
 
 
 def _finite(seconds: float) -> float | None:

@@ -1,11 +1,8 @@
-"""The page "Completeness" and GET /api/v1/completeness. They are here because history must not
-import ingest."""
-
-from __future__ import annotations
+"""The page "Completeness" and GET /api/v1/completeness."""
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from datetime import datetime, timedelta
 from math import inf
 
 from django.contrib import admin
@@ -16,26 +13,15 @@ from django.utils.translation import gettext as _
 from history.api import access, describe, examples
 from history.api.answers import Answer
 from history.api.call import Call, Question
+from history.base import clock
 from history.gaps import read as gaps
 from ingest.completeness import figures, losses
-from ingest.completeness.figures import Entry, as_json, entries, faults
+from ingest.completeness.figures import as_json, entries, faults
 from ingest.completeness.losses import Loss
+from ingest.models import Ledger
 
 COUNTS = ("read", "stored", "repeated", "expired", "quarantined", "skipped", "lost")
-
-
-@dataclass(frozen=True, slots=True)
-class LedgerLine:
-    """One topic partition: its counts in the order of COUNTS, the lost messages that were
-    acknowledged ("" for none), the lag ("?" if not known), and in words when unread messages are
-    lost and how long catching up takes ("" if not known)."""
-
-    entry: Entry
-    counts: Sequence[str]
-    acknowledged: str
-    lag: str
-    loss: str
-    catch_up: str
+SILENT = timedelta(minutes=1)
 
 
 def page(request: HttpRequest) -> HttpResponse:
@@ -43,9 +29,9 @@ def page(request: HttpRequest) -> HttpResponse:
     entries = figures.entries()
     forecasts = losses.losses(entries)
     lines = [
-        LedgerLine(
+        (
             entry,
-            _figures(entry),
+            [_figure(getattr(entry, name)) for name in COUNTS],
             _figure(entry.lost_acknowledged) if entry.lost_acknowledged else "",
             "?" if entry.lag is None else _figure(entry.lag),
             *_loss(forecasts.get((entry.topic, entry.partition)) if entry.current else None),
@@ -62,6 +48,7 @@ def page(request: HttpRequest) -> HttpResponse:
             "lines": lines,
             "totals": totals,
             "faults": figures.faults(entries),
+            "silent_since": _silent_since(entries),
             "gaps": gaps.totals(),
             "pressing": [
                 (topic, partition, _words(each.seconds), _words(each.catch_up), each)
@@ -80,6 +67,16 @@ def page(request: HttpRequest) -> HttpResponse:
     )
 
 
+def _silent_since(entries: Sequence[Ledger]) -> datetime | None:
+    """When a consumer last looked at the partition that nobody has looked at for longest; None if
+    that was within SILENT."""
+    looked = min(
+        (each.checked_at for each in entries if each.current and not each.retired), default=None
+    )
+    late = looked is not None and clock.now() - looked > SILENT
+    return looked if late else None
+
+
 def _loss(found: Loss | None) -> tuple[str, str]:
     """When it is lost and how long catching up takes, in words."""
     return ("", "") if found is None else (_words(found.seconds), _words(found.catch_up))
@@ -93,10 +90,6 @@ def _words(seconds: float) -> str:
         "s": _("s"),
     }
     return losses.in_words(seconds, units.__getitem__) if seconds < inf else _("never")
-
-
-def _figures(entry: Entry) -> list[str]:
-    return [_figure(getattr(entry, name)) for name in COUNTS]
 
 
 def _figure(number: int) -> str:

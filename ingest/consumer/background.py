@@ -1,7 +1,5 @@
 """The consumer's periodic work: records lag, checks halted partitions and topic ids."""
 
-from __future__ import annotations
-
 import logging
 import time
 from collections.abc import Callable, Mapping
@@ -10,15 +8,15 @@ from functools import partial
 
 import psycopg
 
-from history.window import Window
+from history.daily.window import Window
 from ingest import metrics
-from ingest.consumer.beats import Beats
 from ingest.consumer.foresight import Foresight
+from ingest.consumer.heartbeats import Beats
 from ingest.consumer.positions import ClaimedPartition, Positions, Standstill, Tolerance
 from ingest.consumer.worker import Worker
-from ingest.source.brokers import Look
+from ingest.source.brokers import Bounds, Look
 from ingest.source.client import Unreachable
-from ingest.source.decode import Decode, Expired, Rejected, decode
+from ingest.source.decode import Expired, Rejected, decode
 from ingest.source.kafka import Source
 from ingest.source.message import KafkaPartition, Message
 from ingest.store import ledger
@@ -28,57 +26,35 @@ from ingest.store.ledger import Connection
 logger = logging.getLogger(__name__)
 
 BEAT_SECONDS = 5.0
+FINISH_SECONDS = 3.0
 SAMPLE_MESSAGES = 20
 
 Peek = Callable[[KafkaPartition, int, int], list[Message]]
-Ends = Callable[[list[KafkaPartition]], dict[KafkaPartition, int]]
-
-
-def sample_is_good(
-    messages: list[Message], window: Window, tolerance: Tolerance, decode: Decode = decode
-) -> bool:
-    """Whether reading may go on after this sample: it is not empty, and its share of bad messages
-    is below the tolerated ratio."""
-    bad = 0
-    for message in messages:
-        try:
-            decode(message, window)
-        except Rejected:
-            bad += 1
-        except Expired:
-            pass
-    return bool(messages) and bad < tolerance.ratio * len(messages)
+AskBounds = Callable[[list[KafkaPartition]], dict[KafkaPartition, Bounds]]
 
 
 class Probe:
-    """Finds out whether a halted partition may be read again: because `quarantine resume` said so,
-    or because the next or the newest messages are good again."""
+    """Finds out whether a halted partition may be read again."""
 
     def __init__(
         self,
         connect: Callable[[], Connection],
         peek: Peek,
-        ends: Ends,
+        bounds: AskBounds,
         tolerance: Tolerance,
-        decode: Decode = decode,
     ) -> None:
         self._connect = connect
         self._peek = peek
-        self._ends = ends
+        self._bounds = bounds
         self._tolerance = tolerance
-        self._decode = decode
 
     def __call__(
         self, partition: KafkaPartition, claim: Claim, expected: int, window: Window
     ) -> int | None:
-        """The offset before which bad messages go to quarantine whatever the limits say; None:
-        the partition stays halted.
-
-        If the next messages are good, this is `expected`: the limits hold from there on. If only
-        the newest are good, it is the end of the partition.
-        """
+        """The offset before which bad messages go to quarantine whatever the limits say: `expected`
+        if the next messages are good, the end if only the newest are. None: it stays halted."""
         try:
-            end = self._ends([partition]).get(partition, expected)
+            _, end = self._bounds([partition]).get(partition, (0, expected))
             with self._connect() as connection:
                 # A paused partition is not fetched: only this look knows its end.
                 ledger.heartbeat(connection, {claim: end}, time.monotonic())
@@ -94,13 +70,20 @@ class Probe:
         return None
 
     def _good(self, partition: KafkaPartition, start: int, window: Window) -> bool:
-        messages = self._peek(partition, start, SAMPLE_MESSAGES)
-        return sample_is_good(messages, window, self._tolerance, self._decode)
+        """Whether there are messages, and fewer bad ones among them than tolerated."""
+        messages, bad = self._peek(partition, start, SAMPLE_MESSAGES), 0
+        for message in messages:
+            try:
+                decode(message, window)
+            except Rejected:
+                bad += 1
+            except Expired:
+                pass
+        return bool(messages) and bad < self._tolerance.ratio * len(messages)
 
 
 class Background:
-    """Called in every turn of the consumer's loop; never waits. record: runs a job on the
-    database's thread."""
+    """Called in every turn of the loop; never waits. record: runs a job on another thread."""
 
     def __init__(
         self,
@@ -127,15 +110,10 @@ class Background:
         self._due = time.monotonic() + BEAT_SECONDS
         claimed = positions.claimed
         look = source.look(claimed)
-        asked = ends_of_claimed(look, positions) if look else {}
-        highs = {partition: _newest(source, partition, asked) for partition in claimed}
-        metrics.lag(
-            {p: high - claimed[p].expected for p, high in highs.items() if high is not None}
-        )
-        metrics.halted(positions.halted())
-        ends = {claimed[partition].claim: high for partition, high in highs.items()}
-        answered = {claimed[partition].claim for partition in claimed if partition in asked}
-        self._beats.give(ends, answered, look.asked_at if look else None)
+        asked = self._beat(source, positions, look)
+        metrics.HALTED.clear()
+        for partition in positions.halted():
+            metrics.HALTED.labels(*partition).set(1)
         self._foresight.turn(source, positions)
         self._halt_again(positions)
         if self._stands_still(source, positions, asked):
@@ -146,6 +124,34 @@ class Background:
         if look is not None and _topic_recreated(look, positions):
             return "a topic was deleted and created again"
         return None
+
+    def finish(self, source: Source, positions: Positions) -> None:
+        """Have the ledger know the ends that a consumer saw which ends by itself: nobody may read
+        before the next run. Waits a few seconds at most."""
+        if not positions.claimed:
+            return
+        until = time.monotonic() + FINISH_SECONDS
+        while (look := source.look(positions.claimed)) is None and time.monotonic() < until:
+            time.sleep(0.05)
+        self._beats.wait(FINISH_SECONDS)
+        self._beat(source, positions, look)
+        self._beats.wait(FINISH_SECONDS)
+
+    def _beat(
+        self, source: Source, positions: Positions, look: Look | None
+    ) -> Mapping[KafkaPartition, int]:
+        """Write a heartbeat. Returns the ends that the brokers answered."""
+        claimed = positions.claimed
+        asked = ends_of_claimed(look, positions) if look else {}
+        highs = {partition: _newest(source, partition, asked) for partition in claimed}
+        metrics.LAG.clear()
+        for partition, high in highs.items():
+            if high is not None:
+                metrics.LAG.labels(*partition).set(max(0, high - claimed[partition].expected))
+        ends = {claimed[partition].claim: high for partition, high in highs.items()}
+        answered = {claimed[partition].claim for partition in claimed if partition in asked}
+        self._beats.give(ends, answered, look.asked_at if look else None)
+        return asked
 
     def _stands_still(
         self, source: Source, positions: Positions, ends: Mapping[KafkaPartition, int]
@@ -165,10 +171,9 @@ class Background:
         self._foresight.hold(source, positions)
 
     def halt(self, claimed: ClaimedPartition, why: str) -> None:
-        """Record that reading of a partition has stopped. Each turn does it again: an attempt may
-        fail."""
+        """Record that reading of a partition has stopped, in each turn: it may fail."""
         self._halting[claimed.claim] = self._record(
-            partial(ledger.halt, claims=[claimed.claim], why=why)
+            partial(ledger.halt, held=claimed.claim, why=why)
         )
 
     def _halt_again(self, positions: Positions) -> None:
@@ -207,8 +212,7 @@ class Background:
 
 
 def ends_of_claimed(look: Look, positions: Positions) -> dict[KafkaPartition, int]:
-    """The ends that the brokers answered, without those of another topic of the same name: that one
-    was deleted, or created, since the question."""
+    """The ends that the brokers answered, without those of another topic of the same name."""
     ids = {p: each.claim.source.broker_id for p, each in positions.claimed.items()}
     return {p: end for p, end in look.ends.items() if p in ids and look.ids.get(p[0]) == ids[p]}
 
@@ -216,8 +220,7 @@ def ends_of_claimed(look: Look, positions: Positions) -> dict[KafkaPartition, in
 def _newest(
     source: Source, partition: KafkaPartition, asked: Mapping[KafkaPartition, int]
 ) -> int | None:
-    """The end offset of a partition: as the brokers answered, or as of the last fetch. While a
-    partition is not fetched, only the first one moves; the embedded broker answers too little."""
+    """The end offset of a partition: as the brokers answered, or as of the last fetch."""
     known = (source.high_watermark(partition), asked.get(partition))
     return max((end for end in known if end is not None), default=None)
 

@@ -1,7 +1,4 @@
-"""The consumer's view of losses: asks for forecasts, records them, and holds back what has time
-while the broker is about to delete unread messages of another partition."""
-
-from __future__ import annotations
+"""The consumer's view of losses."""
 
 import logging
 import time
@@ -9,7 +6,7 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from math import inf
 
-from ingest.consumer.beats import Beats
+from ingest.consumer.heartbeats import Beats
 from ingest.consumer.positions import Positions
 from ingest.consumer.worker import Worker
 from ingest.forecast import Backlog, Outlook, to_hold
@@ -24,12 +21,10 @@ logger = logging.getLogger(__name__)
 FIRST_SECONDS = 3.0
 FORECAST_SECONDS = 30.0
 DECIDE_SECONDS = 1.0
-# What is held back waits for at most HOLD_SECONDS, then everything is read for FREE_SECONDS: a
-# partition never waits for the end of another's backlog.
+# What is held back waits for HOLD_SECONDS at most, then everything is read for FREE_SECONDS.
 HOLD_SECONDS = 20.0
 FREE_SECONDS = 5.0
-# The rate of reading is measured over at least this long, and only while this many messages are
-# unread afterwards: otherwise it is the rate of the senders.
+# Measured over at least this long, while so many stay unread: else it is the senders' rate.
 MEASURE_SECONDS = 5.0
 MEASURE_UNREAD = 1_000
 RATE_WEIGHT = 0.3
@@ -62,8 +57,7 @@ class Foresight:
             self._asked = self._worker.submit(lambda: self._ask(nexts))
 
     def hold(self, source: Source, positions: Positions) -> None:
-        """Hold back the partitions that have time, and let go those that were held long enough.
-        Never called while reading is paused as a whole."""
+        """Hold back the partitions that have time, and let go those that were held long enough."""
         now = time.monotonic()
         if now < self._decide_due:
             return

@@ -1,7 +1,4 @@
-"""Lanes: the claimed partitions are dealt to them, and each has batches of its own, so that two
-batches are written at the same time. Pure."""
-
-from __future__ import annotations
+"""Lanes: the claimed partitions are dealt to them, and each has batches of its own."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -9,7 +6,6 @@ from typing import Generic, TypeVar
 
 from history.entities import BY_TOPIC
 from history.search_index.keys import Fingerprint
-from ingest.source.decode import Decode
 from ingest.source.message import KafkaPartition, TopicPartition
 from ingest.store.batch import Batch, Claim, Limits
 
@@ -49,16 +45,11 @@ class Flight:
 
 
 class Lane:
-    """One batch that fills, and the one before it that is in flight. launched_at: when that one
-    was put in flight, or else when the lane got its partitions.
+    """One batch that fills, and the one before it that is in flight, with a cache of business keys
+    of its own. launched_at: of that one, or else when the lane got its partitions."""
 
-    Its cache of business keys is its own: the batch of another lane, which stores a key, may still
-    fail when this lane's batch is written.
-    """
-
-    def __init__(self, number: int, decode: Decode) -> None:
+    def __init__(self, number: int) -> None:
         self.number = number
-        self._decode = decode
         self.flight: Flight | None = None
         self.launched_at = 0.0
         self.begin(Limits(1, 1))
@@ -72,18 +63,21 @@ class Lane:
 
     def drop(self) -> None:
         """Begin an empty batch instead of the one that fills."""
-        self.filling = Batch(self._limits, self._decode, self._fingerprints)
+        self.filling = Batch(self._limits, self._fingerprints)
 
     @property
     def ready(self) -> bool:
         """Whether the filling batch can go."""
         return self.flight is None and bool(self.filling.progress)
 
+    def remember(self, fingerprints: Mapping[str, Fingerprint]) -> None:
+        """Store these business keys no more: they are stored."""
+        self._fingerprints.update(fingerprints)
+
     def launch(self, claims: Mapping[KafkaPartition, Claim], generation: int, now: float) -> Flight:
         """Put the filling batch in flight, and begin another. Only if it is ready."""
         batch = self.filling
         batch.arrange()
-        self._fingerprints.update(batch.fingerprints)
         held = {source: claims[source.kafka] for source in batch.progress}
         self.flight = Flight(batch, held, generation)
         self.launched_at = now
@@ -92,12 +86,8 @@ class Lane:
 
 
 def deal(partitions: Iterable[KafkaPartition], lanes: int) -> dict[KafkaPartition, int]:
-    """The number of the lane of each partition.
-
-    Partitions of one number of a topic and its migration twin are in the same lane: they have
-    versions of the same documents, and two writers of one version wait for each other. All others
-    are dealt in turn, each kind of entity on its own, so that each lane gets its share of a kind.
-    """
+    """The number of the lane of each partition. Those of one number of a topic and its migration
+    twin, with the same documents, share a lane; all others are dealt in turn."""
     partitions = list(partitions)
     places = {
         (topic, number): (BY_TOPIC[topic].name if topic in BY_TOPIC else topic, number)

@@ -1,11 +1,4 @@
-"""The consumer's loop: one thread polls and decodes, others write to the database.
-
-There is no linger time. While the database writes one batch the next one of its lane fills, and it
-is launched as soon as the first is written: batches of one message when traffic is low, full ones
-when it is high. What to do is decided in state_machine.py; here it is done.
-"""
-
-from __future__ import annotations
+"""The consumer's loop: one thread polls and decodes, others write to the database."""
 
 import logging
 import time
@@ -13,18 +6,17 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from threading import Event
 
-from history.window import Window
+from history.daily.window import Window
 from ingest import metrics
 from ingest.consumer.background import Background, Probe
-from ingest.consumer.beats import Beats
 from ingest.consumer.foresight import Foresight
+from ingest.consumer.heartbeats import Beats
 from ingest.consumer.lanes import Lane
 from ingest.consumer.positions import ClaimedPartition, Tolerance
 from ingest.consumer.state_machine import StateMachine, Verdict
 from ingest.consumer.totals import Meter, Totals
 from ingest.consumer.writers import Writers
 from ingest.source.client import Unreachable
-from ingest.source.decode import Decode, decode
 from ingest.source.kafka import Source
 from ingest.source.message import KafkaPartition, Message
 from ingest.store.batch import Limits
@@ -59,7 +51,6 @@ class Policy:
     tolerance: Tolerance
     window: Callable[[], Window]
     until_idle: float | None = None
-    decode: Decode = decode
 
 
 class Consumer:
@@ -80,9 +71,7 @@ class Consumer:
         self._writers = Writers(writers)
         self._looked_at = time.monotonic()  # for topics
         self._background = Background(probe, beats, foresight, self._writers.note)
-        self._machine = StateMachine(
-            policy.limits, policy.tolerance, policy.decode, lanes=len(writers)
-        )
+        self._machine = StateMachine(policy.limits, policy.tolerance, lanes=len(writers))
         self._positions = self._machine.positions
         self._window = policy.window()
         self._stop = Event()
@@ -111,6 +100,8 @@ class Consumer:
             self._meter.totals.halted = [
                 f"{topic}[{number}]" for topic, number in self._positions.halted()
             ]
+            if not self._stop.is_set():
+                self._background.finish(self._source, self._positions)
             self._hand_over()
         finally:
             self._writers.abandon()
@@ -138,8 +129,7 @@ class Consumer:
             self._skip_to_ends()
 
     def _upkeep(self) -> None:
-        """What is due in every turn, also while batch follows batch: one topic's backlog must not
-        keep another halted."""
+        """What is due in every turn, also while batch follows batch."""
         metrics.TURN.set_to_current_time()
         why = self._background.turn(self._source, self._positions, self._window)
         if why is not None:
@@ -173,8 +163,7 @@ class Consumer:
         return True
 
     def _skip_to_ends(self) -> None:
-        """Advance the partitions that are read to their end over what is not a message, such as the
-        markers of transactions."""
+        """Advance partitions to their end over markers of transactions."""
         for partition, end in self._source.ends().items():
             verdict = self._machine.reach_end(partition, end)
             if verdict is Verdict.GAP:
@@ -211,12 +200,8 @@ class Consumer:
         return True
 
     def _low_watermark(self, partition: KafkaPartition, offset: int) -> int | None:
-        """The first offset of a partition at the broker. offset: the one that came in place of the
-        expected one. None: not known; everything is claimed again, or the end has come.
-
-        One question for all messages of a poll: what the broker deleted before one of them was
-        fetched, it had deleted when it is asked after the poll.
-        """
+        """The first offset of a partition at the broker, asked once for all messages of a poll.
+        offset: the one that came in place of the expected one. None: not known, or the end."""
         if (low := self._lows.get(partition)) is None:
             question = self._source.ask_low(partition)
             while not question.wait(POLL_WHILE_IDLE_SECONDS):
@@ -270,6 +255,7 @@ class Consumer:
             self._machine.abandoned(lane, time.monotonic())
             return
         flight = self._machine.landed(lane)
+        lane.remember(written.fingerprints)
         self._launch_all()
         self._meter.batch_written(flight.batch, written)
         for claimed in self._machine.judge(written.rejects):
@@ -278,11 +264,8 @@ class Consumer:
         flight.batch.clear()
 
     def _make_room(self, lane: Lane) -> bool:
-        """Wait until the filling batch of a lane can go. False: the claims changed, or the end has
-        come.
-
-        After a while reading is paused and polling goes on: the consumer stays in the group.
-        """
+        """Wait until the filling batch of a lane can go; after a while reading is paused and
+        polling goes on. False: the claims changed, or the end has come."""
         if lane.ready:
             self._launch(lane)
             return True
@@ -361,8 +344,7 @@ class Consumer:
         self._machine.revoke()
 
     def _hand_over(self) -> None:
-        """Write what was read within HAND_OVER_SECONDS. Otherwise the next consumer reads it
-        again."""
+        """Write what was read within HAND_OVER_SECONDS. Else the next consumer does."""
         until = time.monotonic() + HAND_OVER_SECONDS
         for _ in range(2):
             if not self._writers.wait_for_all(until - time.monotonic()):

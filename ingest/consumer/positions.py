@@ -1,8 +1,6 @@
 """The partitions that the group assigned, those that the ledger let us claim, and the offset that
 comes next in each. Pure: the time is passed in, in seconds."""
 
-from __future__ import annotations
-
 from collections import deque
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -76,13 +74,11 @@ class ClaimedPartition:
 
 @dataclass(slots=True)
 class Positions:
-    """First the group assigns partitions, then the ledger lets us claim them.
-
-    assigned: None before the group has assigned any, and after it has revoked them. claim_at: when
-    to claim; None if that is done or there is nothing to claim. generation: changes whenever
-    `claimed` changes. suspects: partitions whose log may have been truncated. cut: those whose log
-    is not the one that was read. held: those that wait while more endangered ones are read.
-    """
+    """First the group assigns partitions, then the ledger lets us claim them. assigned: None before
+    the group has assigned any, and after it has revoked them. claim_at: when to claim; None if
+    there is nothing to claim. generation: changes whenever `claimed` changes. suspects: partitions
+    whose log may have been truncated. cut: those whose log is not the one that was read. held:
+    those that wait while more endangered ones are read."""
 
     claimed: dict[KafkaPartition, ClaimedPartition] = field(default_factory=dict)
     assigned: list[KafkaPartition] | None = None
@@ -156,9 +152,7 @@ class Positions:
 
 
 class Standstill:
-    """seconds: how long nothing may come. After each time that this was noticed the wait is twice
-    as long, until something comes: where the brokers hold messages back, a new client does not
-    help either."""
+    """seconds: how long nothing may come."""
 
     def __init__(self, seconds: float) -> None:
         self._seconds = self._wait = seconds
@@ -171,12 +165,8 @@ class Standstill:
         positions: Mapping[KafkaPartition, int],
         behind: Collection[KafkaPartition],
     ) -> bool:
-        """Whether the client should be replaced: for the whole wait there were partitions that may
-        be read and that have more, and no position moved.
-
-        positions: the next offset of each partition. behind: those of which the brokers have more
-        than was delivered.
-        """
+        """Whether the client should be replaced: a whole wait no position moved. positions: next
+        offsets. behind: the partitions that have more than was delivered."""
         moved = any(self._positions.get(each, at) != at for each, at in positions.items())
         self._positions = dict(positions)
         if moved:

@@ -1,20 +1,14 @@
 """What the consumer decides. Pure: no thread, no clock, no Kafka, no database; loop.py acts on it.
-
-A consumer has lanes, and fills one batch of each while another is in flight. Times are seconds of
-one clock.
-"""
-
-from __future__ import annotations
+Times are seconds of one clock."""
 
 from collections.abc import Iterable, Sequence
 from enum import Enum, auto
 
-from history.window import Window
+from history.daily.window import Window
 from ingest.consumer.lanes import Flight, Lane, deal
 from ingest.consumer.positions import ClaimedPartition, Positions, Tolerance
-from ingest.source.decode import Decode, decode
 from ingest.source.message import KafkaPartition, LastMessage, Message
-from ingest.store.batch import Claim, Gap, Limits, Reject
+from ingest.store.batch import Claim, Limits, OffsetGap, Reject
 
 # Another consumer moved the ledger: the rebalance that explains it is given this long to arrive.
 CLAIM_AFTER_FENCED_SECONDS = 3.0
@@ -38,22 +32,16 @@ class Verdict(Enum):
 
 
 class StateMachine:
-    """The partitions of one consumer and its lanes: of each, the batch that fills and the batch in
-    flight.
+    """The partitions of one consumer and its lanes: of each, the batch that fills and the one in
+    flight. Every offset of a claimed partition goes to exactly one batch, in order. A change of
+    what is claimed drops the filling batches; those in flight are fenced by their claims."""
 
-    A claimed partition is in one lane. Every offset of it goes to exactly one batch, in order. A
-    change of what is claimed drops the filling batches; those in flight are fenced by their claims.
-    Partitions change their lane only while nothing is in flight.
-    """
-
-    def __init__(
-        self, limits: Limits, tolerance: Tolerance, decode: Decode = decode, lanes: int = 1
-    ) -> None:
+    def __init__(self, limits: Limits, tolerance: Tolerance, lanes: int = 1) -> None:
         self._limits = limits
         self._tolerance = tolerance
         self._active_at: float | None = None
         self.positions = Positions()
-        self.lanes = [Lane(number, decode) for number in range(lanes)]
+        self.lanes = [Lane(number) for number in range(lanes)]
         self.paused: list[KafkaPartition] = []
 
     def assign(self, partitions: list[KafkaPartition], now: float) -> None:
@@ -72,8 +60,7 @@ class StateMachine:
         self.positions.release(claim_at)
 
     def claim_due(self, now: float) -> bool:
-        """Whether to claim what is assigned. Never while a batch is in flight: the ledger may
-        move."""
+        """Whether to claim what is assigned. Never while a batch is in flight."""
         return not self.in_flight and self.positions.claim_due(now)
 
     def grant(self, claims: Iterable[Claim], now: float) -> None:
@@ -92,11 +79,8 @@ class StateMachine:
 
     def take(self, message: Message, window: Window, low: int | None = None) -> Verdict | None:
         """Add a message to the filling batch of its lane. low: the first offset at the broker, if
-        known.
-
-        None: go on with the next message. This one was added, or its partition is not claimed or
-        halted. A message that was not taken must be offered before later ones of its partition.
-        """
+        known. None: added, or its partition is not claimed or halted. A message that was not taken
+        must be offered again before later ones of its partition."""
         claimed = self.positions.claimed.get((message.topic, message.partition))
         if claimed is None or claimed.halted is not None:
             return None
@@ -113,7 +97,7 @@ class StateMachine:
         filling = self.lanes[claimed.lane].filling
         if not filling.takes(message):
             return Verdict.FULL
-        gaps: tuple[Gap, ...] = ()
+        gaps: tuple[OffsetGap, ...] = ()
         if offset > expected:
             if low is None:
                 return Verdict.GAP
@@ -126,10 +110,9 @@ class StateMachine:
     def take_run(
         self, messages: Sequence[Message], window: Window, low: int | None = None
     ) -> tuple[int, Verdict | None]:
-        """Take the first of these messages, as far as they follow one another in one partition and
-        need no decision, as take() would. low: the first offset of that partition at the broker,
-        if known. Returns how many; HALTED if the last of them halts its partition. With 0, offer
-        the first to take()."""
+        """Take the first of these messages, while they follow one another in one partition and need
+        no decision. low: the first offset of that partition at the broker, if known. Returns how
+        many; HALTED if the last of them halts its partition. With 0, offer the first to take()."""
         first = messages[0]
         claimed = self.positions.claimed.get((first.topic, first.partition))
         if (
@@ -213,14 +196,8 @@ class StateMachine:
         return any(lane.flight is not None for lane in self.lanes)
 
     def due(self, now: float) -> Lane | None:
-        """The lane whose batch goes next, if one should go now.
-
-        While another batch is in flight, a batch goes once it is as large. So small batches go at
-        once when traffic is low, and with a backlog a second writer is used as soon as one is not
-        enough, instead of making batches small: each costs some milliseconds. A lane that has not
-        begun to write for SMALL_BATCH_SECONDS waits for no other: that one may wait for a lock, or
-        have a backlog, with one large batch after the other.
-        """
+        """The lane whose batch goes next, if one should go now. While another batch is in flight, a
+        batch goes once it is as large. After SMALL_BATCH_SECONDS a lane waits for no other."""
         flights = (lane.flight for lane in self.lanes)
         least = max((flight.batch.messages for flight in flights if flight is not None), default=0)
         due = (
@@ -238,8 +215,7 @@ class StateMachine:
         return lane.launch(claims, self.positions.generation, now)
 
     def landed(self, lane: Lane) -> Flight:
-        """The batch of a lane is written. Launch its next before anything else: the database
-        waits."""
+        """The batch of a lane is written. Launch its next before anything else."""
         flight, lane.flight = lane.flight, None
         assert flight is not None  # noqa: S101 - the caller's contract
         return flight
@@ -275,8 +251,7 @@ class StateMachine:
             self.release(now)
 
     def pause(self) -> list[KafkaPartition]:
-        """Reading pauses: returns the partitions to pause. resume() ends it, and so does every
-        change of what is claimed."""
+        """Returns the partitions to pause, until resume() or a change of the claims."""
         self.paused = self.positions.reading()
         return self.paused
 
@@ -311,8 +286,8 @@ class StateMachine:
         return False
 
 
-def _gaps(expected: int, low: int, offset: int) -> tuple[Gap, ...]:
+def _gaps(expected: int, low: int, offset: int) -> tuple[OffsetGap, ...]:
     """Covers the offsets from the expected one to the one that came."""
     there_from = min(max(low, expected), offset)
-    gaps = (Gap(expected, there_from, True), Gap(there_from, offset, False))
+    gaps = (OffsetGap(expected, there_from, True), OffsetGap(there_from, offset, False))
     return tuple(gap for gap in gaps if gap.end > gap.start)

@@ -1,7 +1,5 @@
 """Counts what a run of the consumer did: in its totals, and as Prometheus metrics."""
 
-from __future__ import annotations
-
 import time
 from collections import Counter
 from dataclasses import dataclass, field

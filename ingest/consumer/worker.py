@@ -1,7 +1,5 @@
 """A thread for jobs that may wait for a server: they run in order, and the end waits for none."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from concurrent.futures import Future
 from queue import SimpleQueue

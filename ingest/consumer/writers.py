@@ -1,7 +1,5 @@
 """The threads that write to the database: one for each lane, each with a connection of its own."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Container, Mapping, Sequence
 from concurrent.futures import ALL_COMPLETED, FIRST_COMPLETED, Future, wait
@@ -40,9 +38,6 @@ class Writers:
 
     def __init__(self, writers: Sequence[RetryingWriter]) -> None:
         self._threads = [_Thread(writer) for writer in writers]
-
-    def __len__(self) -> int:
-        return len(self._threads)
 
     def write(self, number: int, flight: Flight, high: Mapping[TopicPartition, int | None]) -> None:
         """Begin to write a batch. done() tells when it is written, result() what became of it."""
@@ -115,11 +110,11 @@ class Writers:
         for thread in self._threads:
             ended = thread.worker.close(0 if thread.pending else until - time.monotonic())
             if not ended:
-                thread.writer.cut()
+                thread.writer.writer.cut()
         until = time.monotonic() + seconds
         for thread in self._threads:
             if thread.worker.close(max(0.0, until - time.monotonic())):
-                thread.writer.close()
+                thread.writer.writer.close()
 
     def _results(self) -> list[Future[Written]]:
         return [thread.written for thread in self._threads if thread.written is not None]

@@ -1,8 +1,6 @@
 """Refuses questions about topics and reasons that do not exist: their answer would be nothing."""
 
-from __future__ import annotations
-
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from difflib import get_close_matches
 
 from django.core.management.base import CommandError
@@ -10,8 +8,6 @@ from django.core.management.base import CommandError
 from history.entities import BY_TOPIC
 from history.reasons import REASONS
 from ingest.models import Ledger, Quarantined
-
-NAMED = 4  # more names make a sentence that nobody reads
 
 
 def refuse_unknown_topic(topic: str | None) -> None:
@@ -41,10 +37,6 @@ def refuse_missing_ids(ids: Iterable[int]) -> None:
         )
 
 
-def _sentence(what: str, given: str, known: Iterable[str]) -> str:
-    names = list(known)
-    meant = get_close_matches(given, names, 1)
-    if meant:
-        return f"there is no {what} {given!r}. Did you mean {meant[0]}?"
-    rest = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
-    return f"there is no {what} {given!r}. Known are {', '.join(names[:NAMED])}{rest}."
+def _sentence(what: str, given: str, known: Collection[str]) -> str:
+    near = get_close_matches(given, known, 3) or sorted(known)[:3]
+    return f"there is no {what} {given!r}; there is, for example, {', '.join(near)}."

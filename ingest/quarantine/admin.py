@@ -26,24 +26,24 @@ FATE = ("status", "attempts", "seen", "again", "settled", "outcome")
 
 
 class QuarantinedAdmin(ReadOnly):
-    """Reason and times, never the message itself: `annals quarantine show` has that. What is not
-    a good message cannot be masked part by part."""
+    """Reason and times, never the message itself: `annals quarantine show` has that."""
 
-    list_display = ("id", "why", "topic", "partition", "offset", "status", "seen")
+    list_display = ("id", "why", "document", "topic", "partition", "offset", "status", "seen")
     list_filter = ("status", "reason", "topic")
-    search_fields = ("=id", "=offset", "detail")
+    search_fields = ("=id", "=offset", "entity_id__exact", "detail")
+    search_help_text = gettext_lazy("id of a document, number, offset, or words of the detail")
     ordering = ("-id",)
     list_per_page = 100
     show_full_result_count = False
     actions = None
     fieldsets = [
-        (None, {"fields": ["why", "detail", "why_first"]}),
+        (None, {"fields": ["why", "document", "detail", "why_first"]}),
         (gettext_lazy("Place"), {"fields": [PLACE]}),
         (gettext_lazy("Since then"), {"fields": [FATE]}),
         (gettext_lazy("Message"), {"fields": ["contents"]}),
     ]
 
-    readonly_fields = ("why", "detail", "why_first", *PLACE, *FATE, "contents")
+    readonly_fields = ("why", "document", "detail", "why_first", *PLACE, *FATE, "contents")
 
     def _never(self, *_request: object, **_object: object) -> bool:
         return False
@@ -61,6 +61,14 @@ class QuarantinedAdmin(ReadOnly):
     @admin.display(description=gettext_lazy("reason"), ordering="reason")
     def why(self, message: Quarantined) -> str:
         return in_words(message.reason)
+
+    @admin.display(description=gettext_lazy("document"), ordering="entity_id")
+    def document(self, message: Quarantined) -> str:
+        """Which version it is, as far as it says so."""
+        words = [message.entity, message.entity_id]
+        if message.version is not None:
+            words.append(_("version %(n)s") % {"n": message.version})
+        return " ".join(filter(None, words)) or "—"
 
     @admin.display(description=gettext_lazy("first reason"))
     def why_first(self, message: Quarantined) -> str:

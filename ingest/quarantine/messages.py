@@ -1,7 +1,5 @@
 """The quarantine's SQL: lock messages for a retry; resolve, postpone or discard them."""
 
-from __future__ import annotations
-
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -9,13 +7,11 @@ from datetime import UTC, date, datetime, time, timedelta
 from functools import partial
 from typing import Any
 
-from django.conf import settings
 from psycopg.rows import namedtuple_row
 
-from history.window import Window
-from ingest.source.decode import Decode, decode
+from history.daily.window import Window
 from ingest.source.message import Message
-from ingest.source.names import declared, named
+from ingest.source.names import named
 from ingest.store import rejects
 from ingest.store.ledger import Connection
 from ingest.store.outside import Attempt, Outside
@@ -81,11 +77,8 @@ def lock(
 
 
 def resolve(connection: Connection, settled: Iterable[tuple[LockedMessage, str]]) -> None:
-    """Settle messages that were stored (`stored`), were stored before (`repeated`) or are too old
-    by now (`expired`), and move them in the ledger's counts.
-
-    To be called last in the transaction: it locks ledger rows, always in the same order.
-    """
+    """Settle messages as `stored`, `repeated` (stored before) or `expired` (too old by now), and
+    move them in the ledger's counts. Last in its transaction: locks ledger rows in order."""
     moved: defaultdict[Place, list[tuple[int, str]]] = defaultdict(list)
     for locked, became in settled:
         message = locked.message
@@ -107,8 +100,7 @@ def resolve(connection: Connection, settled: Iterable[tuple[LockedMessage, str]]
 
 
 def count_in_ledger(connection: Connection, place: Place, offsets: Iterable[int]) -> set[int]:
-    """Those of the offsets that the ledger counts now: all, unless the partition is read again.
-    Locks the ledger row until the transaction ends."""
+    """Those of the offsets that the ledger counts now: all, unless the partition is read again."""
     row = connection.execute(
         "SELECT first_offset, next_offset FROM ingest_ledger"
         " WHERE topic = %s AND topic_id = %s AND partition = %s FOR UPDATE",
@@ -121,14 +113,10 @@ def count_in_ledger(connection: Connection, place: Place, offsets: Iterable[int]
 
 
 def postpone(connection: Connection, locked: LockedMessage, reason: str, detail: str) -> str:
-    """Record why the message is still bad, which version it is, and when to retry. Returns the new
-    status. A consumer of an earlier release did not record the version.
-
-    Why it came into quarantine, and which version it is, stays known: whoever retries may have
-    other kinds and envelopes declared than the consumer had.
-    """
+    """Record why the message is still bad, which version it is, and when to retry; returns the new
+    status. Why it came into quarantine, and which version it was found to be, stays known."""
     attempts = locked.attempts + 1
-    names = named(locked.message, declared(settings.ANNALS.envelopes_file))
+    names = named(locked.message)
     status = "failed" if attempts >= MAX_ATTEMPTS else "retrying"
     pause = min(FIRST_PAUSE_SECONDS * 2**attempts, LONGEST_PAUSE_SECONDS)
     connection.execute(
@@ -203,12 +191,9 @@ class Removed:
 
 
 def remove_old(connection: Connection, window: Window, hold_days: int, now: datetime) -> Removed:
-    """Remove the messages whose version, or whose arrival, is older than the window; unsettled ones
-    hold_days later, as long as they hold their day. The arrival of an unsettled message counts only
-    if its day is after the window: a retry could store a version inside the window.
-
-    Each thousand is a transaction of its own. The ledger counts them as quarantined forever.
-    """
+    """Remove the messages whose version, or whose arrival, is older than the window, unsettled ones
+    hold_days later; the arrival of an unsettled one counts only if its day is after the window.
+    Each thousand is a transaction of its own. The ledger counts them as quarantined forever."""
     unsettled = window.oldest - timedelta(days=hold_days)
     values = {
         "settled": _midnight(window.oldest),
@@ -258,16 +243,11 @@ def retry(
     selection: Selection,
     window: Callable[[], Window],
     dry_run: bool = False,
-    decode: Decode = decode,
 ) -> Iterator[Counter[str]]:
     """Retry the selected messages, MESSAGES_PER_TRANSACTION at a time. Yields the outcomes of each
-    transaction: `stored`, `repeated`, `expired`, or the new status (`retrying`, `failed`).
-
-    The ledger's counts move with them. With dry_run everything is done and rolled back. window is
-    asked for each transaction: a run can last past midnight. Raises psycopg.Error if the database
-    is not available; what was yielded before is committed.
-    """
-    outside, after = Outside(connection, window, decode), 0
+    transaction: `stored`, `repeated`, `expired`, or the new status (`retrying`, `failed`). window:
+    asked each time. Raises psycopg.Error; what was yielded is committed."""
+    outside, after = Outside(connection, window), 0
     while True:
         outcomes, last = outside.transaction(partial(_some, selection, after), dry_run)
         if last is None:

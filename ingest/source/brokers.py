@@ -1,7 +1,5 @@
 """Asks the brokers for topic ids and for the first and end offsets of partitions."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterable, Mapping
 from concurrent.futures import Future, wait
@@ -27,6 +25,10 @@ NO_TOPIC_ID = ("", "AAAAAAAAAAAAAAAAAAAAAA")
 EARLIEST = OffsetSpec.earliest()  # type: ignore[no-untyped-call]
 LATEST = OffsetSpec.latest()  # type: ignore[no-untyped-call]
 
+# librdkafka forgets leaders after metadata.max.age.ms, 15 minutes.
+LEADERS_KNOWN_SECONDS = 300.0
+LEADERS_TIMEOUT_SECONDS = 1.0
+
 # The first offset of a partition at the broker and its end offset.
 Bounds = tuple[int, int]
 # Answers by topic or by partition.
@@ -36,8 +38,8 @@ Futures = Mapping[Any, Future[Any]]
 class Lows:
     """The question for the first offsets of partitions. The answer may still be on its way."""
 
-    def __init__(self, admin: AdminClient, partitions: Iterable[KafkaPartition]) -> None:
-        self._asked = _ask_offsets(admin, partitions, EARLIEST)
+    def __init__(self, asked: Futures) -> None:
+        self._asked = asked
 
     def wait(self, seconds: float) -> bool:
         """Wait up to this long for the answer. Whether it is there."""
@@ -52,10 +54,8 @@ class Lows:
 class Question:
     """The question for ids and offsets of partitions. The answer may still be on its way."""
 
-    def __init__(self, admin: AdminClient, partitions: Iterable[KafkaPartition]) -> None:
-        self._ids = _ask_ids(admin, {topic for topic, _ in partitions})
-        self._low = _ask_offsets(admin, partitions, EARLIEST)
-        self._end = _ask_offsets(admin, partitions, LATEST)
+    def __init__(self, ids: Futures, low: Futures, end: Futures) -> None:
+        self._ids, self._low, self._end = ids, low, end
 
     @property
     def answered(self) -> bool:
@@ -63,8 +63,7 @@ class Question:
         return all(map(_answered, (self._ids, self._low, self._end)))
 
     def answer(self) -> dict[TopicPartition, Bounds]:
-        """The partitions that exist; the topic id is empty if the broker has no ids. Raises
-        Unreachable."""
+        """The partitions that exist, with a topic id or "". Raises Unreachable."""
         ids = _topic_ids(self._ids)
         return {
             TopicPartition(topic, ids[topic], number): (
@@ -79,8 +78,7 @@ class Question:
 @dataclass(frozen=True, slots=True)
 class Look:
     """What the brokers answered to one question. asked_at: the time.monotonic() before it. ids: of
-    the topics that exist, empty if the broker has no ids. ends: of the partitions whose leader
-    answered."""
+    existing topics, may be "". ends: of the partitions whose leader answered."""
 
     asked_at: float
     ids: Mapping[str, str]
@@ -88,8 +86,7 @@ class Look:
 
 
 class Brokers:
-    """The brokers, outside of any consumer group. given: librdkafka settings. Raises
-    WrongSettingError."""
+    """The brokers, outside of any group. given: librdkafka settings. Raises WrongSettingError."""
 
     def __init__(self, bootstrap: str, given: Mapping[str, str]) -> None:
         settings: Config = {**COMMON, "bootstrap.servers": bootstrap, **given}
@@ -97,19 +94,20 @@ class Brokers:
         self._ids: Futures = {}
         self._ends: Futures = {}
         self._asked_at = 0.0
+        self._leaders_until = 0.0
 
     def ask(self, partitions: Iterable[KafkaPartition]) -> Question:
         """Ask for the ids and offsets of partitions."""
-        return Question(self._admin, [*partitions])
+        wanted = [*partitions]
+        low, end = self._offsets(wanted, EARLIEST), self._offsets(wanted, LATEST)
+        return Question(_ask_ids(self._admin, {topic for topic, _ in wanted}), low, end)
 
     def ask_lows(self, partitions: Iterable[KafkaPartition]) -> Lows:
-        """Ask for the first offsets of partitions, on a connection of its own: that of the
-        consumer may wait for messages."""
-        return Lows(self._admin, partitions)
+        """Ask for the first offsets of partitions, on a connection of its own."""
+        return Lows(self._offsets(partitions, EARLIEST))
 
     def look(self, partitions: Iterable[KafkaPartition]) -> Look | None:
-        """The answer to the previous call; None if it is still on its way, or nobody answered.
-        Asks again unless it is on its way."""
+        """The answer to the previous call; None if it is still on its way, or nobody answered."""
         if not (_answered(self._ids) and _answered(self._ends)):
             return None
         try:
@@ -120,7 +118,7 @@ class Brokers:
         wanted = [*partitions]
         self._asked_at = time.monotonic()
         self._ids = _ask_ids(self._admin, {topic for topic, _ in wanted})
-        self._ends = _ask_offsets(self._admin, wanted, LATEST)
+        self._ends = self._offsets(wanted, LATEST)
         return found if found.ids else None
 
     def reachable(self, seconds: float) -> bool:
@@ -130,6 +128,29 @@ class Brokers:
         except ck.KafkaException:
             return False
         return True
+
+    def _offsets(self, partitions: Iterable[KafkaPartition], spec: OffsetSpec) -> Futures:
+        wanted = {ck.TopicPartition(*partition): spec for partition in partitions}
+        if not wanted:
+            return {}
+        try:
+            self._know_leaders()
+        except ck.KafkaException as error:
+            return {(each.topic, each.partition): _failed(error) for each in wanted}
+        asked = self._admin.list_offsets(
+            wanted,
+            # The end as a consumer sees it: before the first transaction that is open.
+            isolation_level=ck.IsolationLevel.READ_COMMITTED,
+            request_timeout=TIMEOUT_SECONDS,
+        )
+        return {(each.topic, each.partition): future for each, future in asked.items()}
+
+    def _know_leaders(self) -> None:
+        """librdkafka (2.16) looks for leaders that it does not know yet in the caller's thread and
+        in its own at once, and can crash there. So they are known before offsets are asked for."""
+        if time.monotonic() > self._leaders_until:
+            self._admin.list_topics(timeout=LEADERS_TIMEOUT_SECONDS)
+            self._leaders_until = time.monotonic() + LEADERS_KNOWN_SECONDS
 
     def forget_stuck_group(self, group: str) -> None:
         """Have the embedded broker delete a group. Other brokers never get this request."""
@@ -167,19 +188,10 @@ def _ask_ids(admin: AdminClient, topics: Iterable[str]) -> Futures:
     return asked
 
 
-def _ask_offsets(
-    admin: AdminClient, partitions: Iterable[KafkaPartition], spec: OffsetSpec
-) -> Futures:
-    wanted = {ck.TopicPartition(*partition): spec for partition in partitions}
-    if not wanted:
-        return {}
-    asked = admin.list_offsets(
-        wanted,
-        # The end as a consumer sees it: before the first transaction that is open.
-        isolation_level=ck.IsolationLevel.READ_COMMITTED,
-        request_timeout=TIMEOUT_SECONDS,
-    )
-    return {(each.topic, each.partition): future for each, future in asked.items()}
+def _failed(error: ck.KafkaException) -> Future[Any]:
+    failed: Future[Any] = Future()
+    failed.set_exception(error)
+    return failed
 
 
 def _answered(asked: Futures) -> bool:

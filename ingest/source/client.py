@@ -1,7 +1,5 @@
 """What all clients of Kafka share: settings, their log, and the error when no broker answers."""
 
-from __future__ import annotations
-
 import gc
 import logging
 import re
@@ -19,14 +17,13 @@ _AFTER: Final = re.compile(r" \(after \d+ms in state \w+\)?.*", re.DOTALL)
 # No address: the broker that a client asked for is away.
 _NOTHING: Final = re.compile(r"\d+/\d+ brokers are down|No brokers configured")
 
-_REFUSED: Final[Mapping[str, str]] = {
+# What librdkafka says, and what it means: the first that is found.
+_MEANINGS: Final[Mapping[str, str]] = {
     r"Unsupported SASL mechanism|handshake failed": "Kafka at {place} does not offer the "
     "mechanism of ANNALS_KAFKA_SASL_MECHANISM, or asks for no password at all: correct it and "
     "ANNALS_KAFKA_SECURITY_PROTOCOL",
     r"authentication|Authentication|credentials": "Kafka at {place} refuses the login: correct "
     "ANNALS_KAFKA_SASL_USERNAME and ANNALS_KAFKA_SASL_PASSWORD, or ANNALS_LIBRDKAFKA_FILE",
-}
-_AWAY: Final[Mapping[str, str]] = {
     r"Connection refused": "no broker listens at {place}",
     r"Failed to resolve": "no server has the name of the host in {place}",
     r"timed out|timeout": "Kafka at {place} does not answer",
@@ -38,18 +35,13 @@ _AWAY: Final[Mapping[str, str]] = {
 
 
 def of_connection(text: str) -> str | None:
-    """What an error of a connection means. None: nothing that the errors before it have not
-    said."""
+    """What an error of a connection means. None: nothing that those before did not say."""
     if _NOTHING.fullmatch(text):
         return None
-    return _in(text, {**_REFUSED, **_AWAY})
-
-
-def _in(text: str, table: Mapping[str, str]) -> str:
     found = _PLACE.match(text)
     place, said = found.groups() if found else ("the brokers", text)
     said = _AFTER.sub("", said)
-    for pattern, sentence in table.items():
+    for pattern, sentence in _MEANINGS.items():
         if re.search(pattern, said):
             return sentence.format(place=place, said=said)
     return f"Kafka at {place}: {said}"
@@ -193,13 +185,8 @@ ASK_AGAIN_SECONDS = 2.0
 
 
 class Patience:
-    """Stuck is a member without partitions although the brokers answered for a whole wait. The time
-    in which they do not answer is not counted: librdkafka joins by itself when they are back, and
-    needs that wait from then on.
-
-    seconds: the first wait. After each time that it counted as stuck the wait is twice as long:
-    members that act in turn would never form a group.
-    """
+    """Stuck is a member without partitions although the brokers answered for a whole wait. seconds:
+    the first wait; after each time it is twice as long, so that members do not act in turn."""
 
     def __init__(self, seconds: float, now: float) -> None:
         self._seconds = seconds
@@ -233,8 +220,7 @@ class Patience:
 
 Headers = tuple[tuple[str, bytes | None], ...]
 
-# raw.headers(), with a check of its result. Python leaves the check out once it has optimized a
-# direct call, and the client's error would appear anywhere later.
+# raw.headers(), with a check of its result, which Python leaves out of an optimized direct call.
 _call_headers = methodcaller("headers")
 # The name of a header whose bytes the client does not give.
 NOT_READABLE = "(not readable)"
@@ -242,8 +228,7 @@ NOT_READABLE = "(not readable)"
 
 def headers(raw: ck.Message) -> Headers:
     """Pairs of name and value. Bytes of a name that are not UTF-8 are surrogates, as Python escapes
-    them. Of several such names in one message the client gives only the first; the others are
-    NOT_READABLE."""
+    them. Of several such names only the first is given; others are NOT_READABLE."""
     try:
         return tuple(_call_headers(raw) or ())
     except (SystemError, UnicodeDecodeError) as error:
@@ -251,11 +236,9 @@ def headers(raw: ck.Message) -> Headers:
 
 
 def _salvage(raw: ck.Message, error: BaseException) -> Headers:
-    """What the client has built although it failed.
-
-    confluent_kafka leaves each name that is not UTF-8 out of its pair, and only then fails, with
-    the bytes of the first such name. The message keeps the pairs; the second call returns them.
-    """
+    """What the client has built in spite of its error: confluent_kafka raises for each header name
+    that is not UTF-8, without its pair. The message keeps the pairs; the second call returns
+    them."""
     names = (
         each.object.decode("utf-8", "surrogateescape")
         for each in _causes(error)

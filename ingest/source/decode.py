@@ -1,10 +1,5 @@
-"""Decodes one message into a record, or into the reason why it is bad. Pure.
-
-The snapshot is not parsed, only its syntax is checked and its business keys are looked up: it stays
-the bytes that came.
-"""
-
-from __future__ import annotations
+"""Decodes one message into a record, or into the reason why it is bad. Pure. Of the snapshot only
+the syntax is checked and its business keys are looked up: it stays the bytes that came."""
 
 import re
 from datetime import UTC, date, datetime
@@ -13,13 +8,13 @@ from enum import StrEnum
 import msgspec
 from msgspec import UNSET
 
+from history.daily.window import Window
 from history.documents import jsonb
 from history.documents.exactjson import is_deeper
 from history.documents.jsonb import may_have_nul, to_store
 from history.entities import BY_TOPIC, Entity
 from history.record import ChangeType, Record
 from history.search_index.keys import LOOKUPS, UNREADABLE, Found
-from history.window import Window
 from ingest.source.envelope import (
     RULES,
     TYPE_RULE,
@@ -70,8 +65,7 @@ class Rejected(Exception):
 
 
 class Repeated(Rejected):
-    """The message says nothing that the one before it did not say, in an envelope where that is
-    usual."""
+    """The message says nothing new, in an envelope where that is usual."""
 
 
 class Expired(Exception):
@@ -116,9 +110,8 @@ _NO_DATA_RULE = f"`data` is missing or no object; it must be {RULES['data']}"
 _TOO_DEEP = f"the message is nested deeper than {MAX_NESTING} levels"
 _EPOCH = datetime(1970, 1, 1)  # noqa: DTZ001 - compared with naive UTC
 _EPOCH_UTC = datetime(1970, 1, 1, tzinfo=UTC)
-# Nearly all times are 2025-07-03T11:42:48 or 2025-07-03T11:42:48.510186035, and some end with Z. Of
-# these fromisoformat() accepts exactly the right ones. It does not look at what follows the sixth
-# digit of a second, and it takes fractions of an offset: those are left to the expression.
+# Nearly all times are 2025-07-03T11:42:48 or 2025-07-03T11:42:48.510186035, maybe with Z: of these
+# fromisoformat() accepts the right ones. Longer and other fractions are left to the expression.
 LONGEST_FRACTION = 9
 
 
@@ -129,12 +122,8 @@ class Decode:
         self._shapes = shapes
 
     def __call__(self, message: Message, window: Window) -> Record:
-        """The record of a message.
-
-        Raises Rejected with the first rule that the message breaks, Repeated if it says nothing
-        new, and Expired if it breaks none but is older than the window. Raises nothing else,
-        whatever the bytes.
-        """
+        """The record of a message. Raises Rejected with the first rule that it breaks, Repeated if
+        it says nothing new, Expired if it is good but too old; nothing else."""
         return self.read(message, window)[0]
 
     def read(self, message: Message, window: Window) -> tuple[Record, Found | None]:
@@ -188,11 +177,8 @@ decode = Decode()
 
 
 def moment(text: str, shape: Reader | None = None) -> int:
-    """Microseconds since the epoch of an ISO 8601 time; UTC if it has no offset. shape: the
-    declared envelope that it came in.
-
-    A fraction of a second is truncated to six digits. Raises Rejected.
-    """
+    """Microseconds since the epoch of an ISO 8601 time, truncated; UTC if it has no offset. shape:
+    the declared envelope that it came in. Raises Rejected."""
     separators = text[4:20:3]
     if separators == "--T::.":
         fraction = text[20:].removesuffix("Z")
@@ -211,12 +197,7 @@ def moment(text: str, shape: Reader | None = None) -> int:
 
 
 def _parts(value: bytes, entity: Entity) -> tuple[Envelope, memoryview, Found] | None:
-    """The parts of a message that ends with its snapshot, in one pass over that; None if the
-    message may be another one, whatever it is.
-
-    What precedes the name "data" is an envelope without it exactly if it is one with null in the
-    place of the rest: a name within a text or within another object would leave that open.
-    """
+    """The parts of a message that ends with its snapshot, in one pass, or None."""
     lookup = LOOKUPS[entity.name]
     name = value.find(_DATA, _SHORTEST)
     if lookup is None or name < 0 or value[name - 1] == _BACKSLASH or value[-2:] != b"}}":
@@ -263,8 +244,7 @@ def _envelope(message: Message, value: bytes, shape: Reader | None) -> Envelope:
 def _snapshot(
     data: memoryview | None, kind: int, message: bytes, has_nul: bool, shape: Reader | None
 ) -> bytes | memoryview:
-    """The snapshot as a view of the message, without a copy unless the message has a NUL
-    character."""
+    """The snapshot as a view of the message, a copy only if it has a NUL character."""
     if data is not None:
         if data[0] == _BRACE:
             if _may_be_deep(message) and is_deeper(bytes(data), MAX_NESTING):

@@ -1,7 +1,5 @@
 """The envelope of a snapshot: the contract's fields, or declared ones. Pure."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from enum import Enum
@@ -10,10 +8,11 @@ from typing import Annotated, Final, Protocol, TypeAlias, get_type_hints
 import msgspec
 from msgspec import UNSET, Meta, Raw, UnsetType
 
-from history.documents.json_pointer import PointerError, PointerLookup, as_pointer, segments
+from history.documents.json_pointer import PointerLookup, as_pointer, segments
 from history.record import AUTHOR_LENGTH, CLIENT_ID_LENGTH, ID_LENGTH, MAX_VERSION
 from ingest.source.message import Message
 
+PARENT: Final = "productInstanceId"
 Identifier = Annotated[str, Meta(min_length=1, max_length=ID_LENGTH)]
 
 
@@ -47,8 +46,7 @@ class WithoutValue(Enum):
 
 
 class EnvelopeError(ValueError):
-    """A message is not in its envelope. reason: a value of decode.Reason. The text is a sentence
-    without content of the document."""
+    """A message is not in its envelope. reason: a value of decode.Reason."""
 
     def __init__(self, reason: str, detail: str) -> None:
         super().__init__(detail)
@@ -75,49 +73,32 @@ class Reader(Protocol):
 Shapes: TypeAlias = Mapping[str, Reader]
 
 
-class ShapeError(ValueError):
-    """A declaration of envelopes is wrong."""
-
-
 class Shape:
-    """The positions of the fields in one topic's envelopes.
-
-    places: the contract's field names, each with a field name or a JSON pointer. Fields that are
-    not listed are where the contract has them. The empty pointer is the whole message.
-    pointers: the pointer of each of the contract's fields.
-    """
+    """The contract's envelope with another field that names the application. parent: that field, or
+    a JSON pointer to it. pointers: of all the contract's fields."""
 
     key_is_id = True
 
-    def __init__(self, places: Mapping[str, str]) -> None:
-        unknown = sorted(set(places) - set(_FIELDS))
-        if unknown:
-            raise ShapeError(f"{unknown[0]!r} is not a field of the envelope: {', '.join(_FIELDS)}")
+    def __init__(self, parent: str) -> None:
         self.pointers: Mapping[str, str] = {
-            name: as_pointer(places.get(name, name)) for name in _FIELDS
+            name: as_pointer(parent if name == PARENT else name) for name in _FIELDS
         }
         self._names = [_FIELDS[name].name for name in _FIELDS]
-        wanted = [
-            (pointer, Raw if name == "data" else _TYPES[_FIELDS[name].name])
-            for name, pointer in self.pointers.items()
-        ]
-        name = [(self.pointers[each], Raw) for each in ("id", "version")]
-        try:
-            self._lookup = PointerLookup(wanted)
-            self._name_lookup = PointerLookup(name)
-        except PointerError as error:
-            raise ShapeError(str(error)) from None
+        self._lookup = PointerLookup(
+            [
+                (pointer, Raw if name == "data" else _TYPES[_FIELDS[name].name])
+                for name, pointer in self.pointers.items()
+            ]
+        )
+        self._name_lookup = PointerLookup([("/id", Raw), ("/version", Raw)])
 
     def without_value(self, _: Message) -> WithoutValue:
         """What a message without a value is."""
         return WithoutValue.BAD
 
     def read(self, message: Message) -> Envelope:
-        """The envelope of one message.
-
-        Raises msgspec.ValidationError that names the missing or wrong field, msgspec.DecodeError,
-        RecursionError.
-        """
+        """The envelope of one message. Raises msgspec.ValidationError that names the missing or
+        wrong field, msgspec.DecodeError, RecursionError."""
         found = zip(self._names, self._lookup(message.value or b""), strict=True)
         there = {name: each for name, each in found if each is not UNSET}
         for name, pointer in self.pointers.items():
@@ -127,8 +108,7 @@ class Shape:
         return Envelope(**there)
 
     def name(self, message: Message) -> Name:
-        """What is where id and version should be, whatever it is. Raises msgspec.DecodeError,
-        RecursionError."""
+        """What is in id and version. Raises msgspec.DecodeError, RecursionError."""
         id, version = self._name_lookup(message.value or b"")
         return id, version
 
@@ -169,17 +149,6 @@ _AT_BYTE: Final = re.compile(r"(.*) \(byte (\d+)\)", re.DOTALL)
 _LONE_SURROGATE: Final = re.compile(
     rb"\\u[dD](?:[89aAbB][0-9a-fA-F]{2}(?!\\u[dD][c-fC-F])|[c-fC-F][0-9a-fA-F]{2})"
 )
-_STARTS: Final = (
-    (b"\xef\xbb\xbf", "begins with a byte order mark: send UTF-8 without it"),
-    (
-        b"\0",
-        "begins with a zero byte, as the messages of a schema registry do: send the JSON text"
-        " alone",
-    ),
-    (b"\xff\xfe", "is UTF-16: send UTF-8"),
-    (b"\xfe\xff", "is UTF-16: send UTF-8"),
-)
-_NO_NUMBER: Final = re.compile(rb"-?(NaN|Infinity)")
 
 
 def field(error: str, pointers: Mapping[str, str] | None = None) -> str:
@@ -212,25 +181,19 @@ def placed(sentence: str, pointers: Mapping[str, str]) -> str:
 
 def syntax(error: Exception, value: bytes) -> str:
     """The sentence for what cannot be read as JSON."""
-    for start, what in _STARTS:
-        if value.startswith(start):
-            return f"the message {what}"
     if isinstance(error, UnicodeDecodeError):
         return "a text has bytes that are not UTF-8; the message must be JSON in UTF-8"
     found = _AT_BYTE.fullmatch(str(error))
-    if found and _NO_NUMBER.match(value, int(found[2])):
-        return f"NaN or Infinity at byte {found[2]}, which JSON does not have; send null or a text"
     if _LONE_SURROGATE.search(value):
         return "a text has half of a surrogate pair, as \\ud800, which is no character"
     if found is None:
         return "the message ends before its JSON does; it was cut off"
     what = found[1].removeprefix("JSON is malformed: ")
-    return f"the message is not JSON: {what} at byte {found[2]}, counted from 0"
+    return f"the message is not JSON in UTF-8: {what} at byte {found[2]}, counted from 0"
 
 
 def _declared(place: str, pointers: Mapping[str, str]) -> str:
-    """The field at a place of msgspec's, empty if none is. The place begins at the message, or at
-    the object that is read after the message because it is wanted as a whole too."""
+    """The field at a place of msgspec's, empty if none is."""
     for name, pointer in pointers.items():
         if f".{'.'.join(segments(pointer))}".endswith(f".{place}"):
             return name

@@ -1,7 +1,4 @@
-"""The envelopes of topics that differ from the contract's: those of the file of kinds, and those of
-ANNALS_ENVELOPES_FILE. A form is a reader of fields at JSON pointers. Pure."""
-
-from __future__ import annotations
+"""The envelopes of topics that differ from the contract's."""
 
 from collections.abc import Mapping
 from datetime import datetime, timedelta
@@ -12,24 +9,22 @@ from msgspec import UNSET, Raw, UnsetType
 
 from history.documents.json_pointer import PointerLookup, segments
 from history.entities import BY_TOPIC, Entity
-from history.failure.complaints import of_declaration
 from history.kinds import Envelope as Declared
 from history.kinds import EnvelopeForm
 from history.record import MAX_VERSION
 from ingest.source.envelope import (
+    PARENT,
     RULES,
     Envelope,
     EnvelopeError,
     Name,
     Reader,
     Shape,
-    ShapeError,
     Shapes,
     WithoutValue,
 )
 from ingest.source.message import Message
 
-PARENT: Final = "productInstanceId"
 _NULL: Final = b"null"
 # Microseconds in a unit; of a nanosecond the other way round.
 _UNITS: Final = {"s": 1_000_000, "ms": 1_000, "us": 1}
@@ -167,12 +162,11 @@ _DECODER: Final = msgspec.json.Decoder(_Event)
 
 
 class Debezium(Plain):
-    """Debezium's change events as JSON, with and without the wrapper of `schema` and `payload`. The
-    pointers are into the row; of the event are the time and the source, where the row has none.
+    """Debezium's change events as JSON, with or without `schema` and `payload`. Pointers are into
+    the row; time and source are the event's where the row has none.
 
-    A DELETE has the row as it was before, and the number of the row's version and one: the row is
-    gone, so nothing could increase it. A tombstone, which follows a DELETE for log compaction,
-    says nothing new.
+    A DELETE has the row as it was before, so its version is one more, and its time and source are
+    the event's; who deleted it is not known. A tombstone says nothing new.
     """
 
     key_is_id = False  # it is an object
@@ -187,6 +181,7 @@ class Debezium(Plain):
         if "updatedAt" in of_source:
             self._unit = "ms"
         self._of_source = Lookup(of_source)
+        self._of_deletion = Lookup({"updatedAt": "/ts_ms", "clientId": "/name"})
         self.pointers = {
             **self.pointers,
             **{name: f"/source{at}" for name, at in of_source.items()},
@@ -205,6 +200,13 @@ class Debezium(Plain):
                 "table",
             )
         values = self._lookup(row)
+        version = values.get("version", Raw(_NULL))
+        if change == "DELETE" and isinstance(version, Raw) and bytes(version) == _NULL:
+            raise EnvelopeError(
+                "bad_field",
+                "the row before the deletion has no version, only its key; set REPLICA IDENTITY "
+                "FULL on its table",
+            )
         if isinstance(event.source, Raw) and bytes(event.source) != _NULL:
             values |= self._of_source(event.source)
         envelope = self._envelope(values, row)
@@ -213,7 +215,23 @@ class Debezium(Plain):
             if envelope.version == MAX_VERSION:
                 raise EnvelopeError("bad_field", "the version of the deletion is out of range")
             envelope.version += 1
+            self._say_who(envelope, event.source)
         return envelope
+
+    def _say_who(self, envelope: Envelope, source: Raw | UnsetType) -> None:
+        """Of a DELETE: what the event knows of it, and nothing of the change before."""
+        found = self._of_deletion(source) if isinstance(source, Raw) else {}
+        at, name = (
+            msgspec.json.decode(value) if isinstance(value, Raw) else None
+            for value in (found.get("updatedAt"), found.get("clientId"))
+        )
+        if not isinstance(at, int) or not isinstance(name, str):
+            raise EnvelopeError(
+                "bad_field", "`source` of the deletion lacks `ts_ms` or `name`: its time and origin"
+            )
+        envelope.author = None
+        envelope.updated_at = _moment(at, "ms")
+        envelope.client_id = self._client or self._value("clientId", name)
 
     def name(self, message: Message) -> Name:
         _, change, row = self._parts(message)
@@ -270,55 +288,24 @@ def reader(declared: Declared) -> Reader:
     return _READERS[declared.form](declared)
 
 
-def shapes(text: bytes) -> Shapes:
-    """Those of the kinds, and declarations from JSON text: topics, each with the places of fields.
-    Raises ShapeError."""
-    try:
-        declared = msgspec.json.decode(text, type=dict[str, dict[str, str]])
-    except msgspec.MsgspecError as error:
-        raise ShapeError(of_declaration(error, "JSON")) from None
-    found = dict(DECLARED)
-    for topic, places in declared.items():
-        entity = BY_TOPIC.get(topic)
-        if entity is None:
-            raise ShapeError(f"no entity is declared for topic {topic!r}")
-        if entity.envelope is not None:
-            raise ShapeError(
-                f"the envelope of topic {topic!r} is in the file of kinds already: remove one"
-            )
-        found[topic] = Shape({**_parent(entity), **places})
-    return found
-
-
-def _parent(entity: Entity) -> dict[str, str]:
-    return {} if entity.parent in (None, PARENT) else {PARENT: str(entity.parent)}
-
-
 def _of_entity(entity: Entity) -> Reader | None:
     """None for the contract's envelopes."""
     if entity.envelope is not None:
         return reader(entity.envelope)
-    parent = _parent(entity)
-    return Shape(parent) if parent else None
+    return None if entity.parent in (None, PARENT) else Shape(entity.parent)
 
 
 def _fault(error: msgspec.ValidationError, message: Message) -> Exception:
     """What is wrong with an event in which nothing could be looked up."""
     if " - at `" in str(error):
         return error
-    start = (message.value or b"").lstrip()[:1]
-    if start == b"{" or _is_binary(message):
+    if (message.value or b"").lstrip().startswith(b"{") or _is_binary(message):
         return EnvelopeError("bad_data", f"`data` is no object; it must be {RULES['data']}")
-    if start == b"[":
-        return EnvelopeError(
-            "bad_field", "the message is a batch of events; each event must be a message of its own"
-        )
     return error
 
 
 def _is_binary(message: Message) -> bool:
-    """As the specification tells them apart: by the content type. A message without it is one in
-    binary mode where the attributes are in headers."""
+    """As the specification tells them apart: by the content type."""
     there = False
     for name, value in message.headers:
         if name.lower() == "content-type":
@@ -345,8 +332,7 @@ def _moment(value: object, unit: str) -> str:
 
 
 def _digits(text: str, most: int) -> str:
-    """A number as text, cut where it is out of range anyway: Python makes none of thousands of
-    digits. Zeros before it are no part of it."""
+    """A number as text, cut where it is out of range anyway."""
     return text.lstrip("0")[:most] or "0"
 
 

@@ -1,7 +1,5 @@
 """Reads from Kafka, as a member of a consumer group or outside one. Nothing else does."""
 
-from __future__ import annotations
-
 import logging
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -9,7 +7,7 @@ from threading import Thread
 
 import confluent_kafka as ck
 
-from ingest.source.brokers import Bounds, Brokers, Look, Lows, Question
+from ingest.source.brokers import Brokers, Look, Lows, Question
 from ingest.source.client import (
     COMMON,
     TIMEOUT_SECONDS,
@@ -35,8 +33,7 @@ READING: Config = {
     # Counted as fetched: compressed messages need much more memory.
     "queued.max.messages.kbytes": 4_096,
     "fetch.max.bytes": 2_097_152,
-    # How long a broker may delay an empty answer. Apache Kafka answers as soon as a message
-    # arrives; the embedded broker checks only at the end of the wait.
+    # How long a broker may delay an empty answer; the embedded one checks at its end only.
     "fetch.wait.max.ms": 10,
     # With the default of a second, a fast reader waits each time the queue was full.
     "fetch.queue.backoff.ms": 5,
@@ -59,12 +56,9 @@ MAX_TIMESTAMP = 253_402_300_799_999
 
 
 class Source:
-    """A member of a consumer group, subscribed to topics. Not thread-safe.
-
-    The callbacks run within poll(). on_assigned gets the partitions that are ours from now on;
-    they are not read before start(). on_revoked runs while the partitions are still ours, on_lost
-    when they are not any more.
-    """
+    """A member of a consumer group, subscribed to topics. Not thread-safe. Callbacks run within
+    poll(): on_assigned gets the partitions, not read before start(); on_revoked, while they are
+    still ours; on_lost, when they are not any more."""
 
     def __init__(
         self,
@@ -109,8 +103,7 @@ class Source:
 
     @property
     def refused(self) -> bool:
-        """Whether a broker does not accept the login at present. What worked before may work again
-        when somebody corrects it at the brokers, so reading goes on then."""
+        """Whether a broker does not accept the login at present."""
         return self._heard.refused
 
     def ends(self) -> dict[KafkaPartition, int]:
@@ -134,8 +127,8 @@ class Source:
         return ", ".join(self._topics)
 
     def without_topics(self) -> bool:
-        """Whether the brokers answer, and have none of the topics: then no partition is assigned.
-        Waits up to TOPICS_SECONDS."""
+        """Whether the brokers answer, and have none of the topics: then no partition is
+        assigned."""
         try:
             there = self._consumer.list_topics(timeout=TOPICS_SECONDS).topics
         except ck.KafkaException:
@@ -160,13 +153,11 @@ class Source:
 
     @property
     def standstill_seconds(self) -> float:
-        """How long nothing may come of partitions that have more. librdkafka itself notices a lost
-        broker within a session timeout."""
+        """How long nothing may come of partitions that have more."""
         return STILL_AFTER_SESSIONS * self._session_seconds
 
     def commit(self, offsets: Mapping[KafkaPartition, int]) -> None:
-        """Commit offsets to the group, for tools that show lag. close() waits for it. A failure is
-        logged only: the ledger is what counts."""
+        """Commit offsets to the group, for tools that show lag. close() waits for it."""
         if not offsets:
             return
         try:
@@ -189,14 +180,12 @@ class Source:
         return self._brokers.look(partitions)
 
     def high_watermark(self, partition: KafkaPartition) -> int | None:
-        """The end offset as of the last fetch, which may be long ago; 0 for an empty partition;
-        None: not known yet."""
+        """The end offset of the last fetch; 0: an empty partition; None: not known yet."""
         _, high = self._consumer.get_watermark_offsets(ck.TopicPartition(*partition), cached=True)
         return int(high) if high >= 0 else None
 
     def close(self) -> None:
-        """Leave the group after outstanding commits. Does not wait for brokers that are away: they
-        notice by the session timeout. No callback runs any more."""
+        """Leave the group after outstanding commits. Does not wait for brokers that are away."""
         self._on_revoked = self._on_lost = lambda: None
         leaving = self._leaving()
         leaving.join(LEAVING_SECONDS)
@@ -228,14 +217,8 @@ class Source:
 
     def _unstick(self) -> None:
         """After a long time without partitions although the brokers answer: have the embedded
-        broker delete the group, and replace a client that had partitions before. Waits up to
-        TOPICS_SECONDS for the brokers.
-
-        If a leader leaves during a rebalance, the embedded broker waits for it forever, and so do
-        all later members. After the deletion they join an empty group.
-        A client that lost its broker may never connect to the group's coordinator again
-        (docs/decisions/0030-stuck-clients.md).
-        """
+        broker delete the group, for whose lost leader it waits forever, and replace a client that
+        had partitions before (docs/decisions/0030-stuck-clients.md)."""
         if not self._patience.due(time.monotonic()):
             return
         if not self._reachable():
@@ -297,8 +280,7 @@ class Source:
 def peek(
     bootstrap: str, given: Mapping[str, str], partition: KafkaPartition, offset: int, count: int
 ) -> list[Message]:
-    """Up to `count` messages of a partition from an offset on, outside the group. Raises
-    Unreachable, WrongSettingError."""
+    """Up to `count` messages from an offset on. Raises Unreachable, WrongSettingError."""
     heard = Heard()
     consumer = made(
         ck.Consumer,
@@ -327,38 +309,6 @@ def peek(
     finally:
         consumer.close()
     return found
-
-
-def ends(
-    bootstrap: str, given: Mapping[str, str], partitions: Iterable[KafkaPartition]
-) -> dict[KafkaPartition, int]:
-    """The end offset of each partition that exists. Asks the brokers. Raises Unreachable,
-    WrongSettingError."""
-    found = bounds(bootstrap, given, partitions)
-    return {partition: end for partition, (_, end) in found.items()}
-
-
-def bounds(
-    bootstrap: str, given: Mapping[str, str], partitions: Iterable[KafkaPartition]
-) -> dict[KafkaPartition, Bounds]:
-    """The first and the end offset of each partition that exists, as in ends()."""
-    heard = Heard()
-    settings = {**COMMON, "bootstrap.servers": bootstrap, **given, "group.id": "annals-peek"}
-    consumer = made(ck.Consumer, settings, heard)
-    try:
-        metadata = consumer.list_topics(timeout=TIMEOUT_SECONDS)
-        known = {(t.topic, p) for t in metadata.topics.values() for p in t.partitions}
-        return {
-            partition: consumer.get_watermark_offsets(
-                ck.TopicPartition(*partition), timeout=TIMEOUT_SECONDS
-            )
-            for partition in partitions
-            if partition in known
-        }
-    except ck.KafkaException as error:
-        raise heard.unreachable(consumer, error) from error
-    finally:
-        consumer.close()
 
 
 def _message(raw: ck.Message) -> Message:

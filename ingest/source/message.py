@@ -78,8 +78,7 @@ class LastMessage(msgspec.Struct, frozen=True):
         return cls(message.offset, message.leader_epoch, _digest(message))
 
     def same(self, message: Message) -> bool:
-        """Whether this is the message. The same content from another leader is not: it was sent
-        again, into another log."""
+        """Whether this is the message. The same content from another leader is not."""
         epochs = (self.leader_epoch, message.leader_epoch)
         return (
             self.offset == message.offset
@@ -88,12 +87,8 @@ class LastMessage(msgspec.Struct, frozen=True):
         )
 
     def may_be_gone(self, low: int, leader_epoch: int) -> bool:
-        """Whether the message may be gone from an intact log. low: the first offset at the broker.
-        leader_epoch: of the next message that is there, -1 if unknown or none.
-
-        The broker deletes old messages at the start, and compaction deletes them in between. A
-        leader never cuts its own log, so a later message by the same leader proves it intact.
-        """
+        """Whether the message may be gone from an intact log: deleted, or compacted. low: the first
+        offset. leader_epoch: of the next message, -1 if unknown; the same leader cuts nothing."""
         return low > self.offset or self.leader_epoch == leader_epoch != -1
 
 

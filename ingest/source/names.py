@@ -1,20 +1,15 @@
 """Finds which version a bad message is, as far as it says so. Pure."""
 
-from __future__ import annotations
-
 import re
-from functools import cache
-from pathlib import Path
 from typing import NamedTuple
 
 import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
 from history.entities import BY_TOPIC
-from history.failure.complaints import read_text
 from history.record import ID_LENGTH, MAX_VERSION
 from ingest.source.envelope import EnvelopeError, Reader, Shapes
-from ingest.source.forms import DECLARED, shapes
+from ingest.source.forms import DECLARED
 from ingest.source.message import Message
 
 # The version is searched for in the first part of a message that is not JSON.
@@ -41,22 +36,16 @@ class _Loose(msgspec.Struct):
 _DECODER = msgspec.json.Decoder(_Loose)
 
 
-def named(message: Message, declared: Shapes = DECLARED) -> Named:
+def named(message: Message, shapes: Shapes = DECLARED) -> Named:
     """The version that a message is. Reads what is there, also where a rule is broken: a version
     that is a text of digits counts, and the key is the id where the value has none."""
     entity = BY_TOPIC.get(message.topic)
     if entity is None:
         return Named("", "", None)
-    shape = declared.get(message.topic)
+    shape = shapes.get(message.topic)
     id, version = _fields(message, shape)
     key = message.key if shape is None or shape.key_is_id else None
     return Named(entity.name, _id(id) or _key(key), _number(version))
-
-
-@cache
-def declared(path: Path | None) -> Shapes:
-    """The envelopes of ANNALS_ENVELOPES_FILE, read once. Raises FileError, ShapeError."""
-    return DECLARED if path is None else shapes(read_text(path).encode())
 
 
 def _fields(message: Message, shape: Reader | None) -> tuple[bytes, bytes]:

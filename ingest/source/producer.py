@@ -29,11 +29,8 @@ class ProducerError(Complaint):
 
 
 class Producer:
-    """Sends without waiting; counts what the broker confirmed and what it refused.
-
-    settings: librdkafka's, with `bootstrap.servers`. They override the defaults here. Raises
-    WrongSettingError.
-    """
+    """Sends without waiting; counts what the broker confirmed and what it refused. settings:
+    librdkafka's, with `bootstrap.servers`; they override the defaults. Raises WrongSettingError."""
 
     def __init__(self, settings: Mapping[str, str | int | float | bool]) -> None:
         self._settings: dict[str, str | int | float | bool] = dict(settings)
@@ -68,11 +65,8 @@ class Producer:
     def create_topics(
         self, names: Iterable[str], partitions: int, settings: Mapping[str, str] | None = None
     ) -> list[str]:
-        """Create the missing topics, with the broker's replication factor, and return them.
-        settings: of the topics.
-
-        Raises ProducerError.
-        """
+        """Create the missing topics with the broker's replication factor, and return them.
+        settings: of the topics. Raises ProducerError."""
         heard = Heard()
         admin = made(AdminClient, self._settings, heard)
         try:
@@ -97,8 +91,7 @@ class Producer:
         return missing
 
     def delete_topics(self, names: Iterable[str]) -> None:
-        """Delete topics with their messages. The broker may need a moment longer. Raises
-        ProducerError."""
+        """Delete topics with their messages. Raises ProducerError."""
         admin = made(AdminClient, self._settings)
         for future in admin.delete_topics([*names], operation_timeout=_TIMEOUT).values():
             try:
@@ -112,17 +105,3 @@ class Producer:
             return
         self.failed += 1
         self.first_error = self.first_error or self._heard.why or error.str()
-
-
-class TransactionalProducer:
-    """Sends each message in a transaction of its own, and waits until it is committed."""
-
-    def __init__(self, settings: Mapping[str, str | int | float | bool]) -> None:
-        self._client = Client({**_SETTINGS, "transactional.id": "annals-simulate", **settings})
-        self._client.init_transactions(_TIMEOUT)
-
-    def send(self, topic: str, key: bytes, value: bytes) -> None:
-        """Raises confluent_kafka's KafkaException if the broker refuses."""
-        self._client.begin_transaction()
-        self._client.produce(topic, value, key)
-        self._client.commit_transaction(_TIMEOUT)

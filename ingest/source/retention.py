@@ -1,8 +1,6 @@
 """Asks the brokers what a forecast of losses needs: how long they keep messages, and how fast new
 ones come. It may wait: never called by the thread of the consumer's loop."""
 
-from __future__ import annotations
-
 import logging
 import time
 from collections.abc import Collection, Iterable, Mapping
@@ -15,6 +13,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
 )
 
 from ingest.forecast import Log, Outlook, Retention, Seen, forecast
+from ingest.source.brokers import Bounds
 from ingest.source.client import COMMON, TIMEOUT_SECONDS, Config, Heard, made
 from ingest.source.message import KafkaPartition
 
@@ -31,8 +30,7 @@ SAMPLE = 100
 
 
 class Forecaster:
-    """Keeps its connections, what it asked, and the ends that it saw. Not thread-safe. given:
-    librdkafka settings."""
+    """Keeps its connections and answers. Not thread-safe. given: librdkafka settings."""
 
     def __init__(self, bootstrap: str, given: Mapping[str, str]) -> None:
         self._settings: Config = {**COMMON, "bootstrap.servers": bootstrap, **given}
@@ -81,7 +79,7 @@ class Forecaster:
             self._admin_client = made(AdminClient, self._settings, self._heard)
         return self._admin_client
 
-    def bounds(self, partitions: Iterable[KafkaPartition]) -> dict[KafkaPartition, tuple[int, int]]:
+    def bounds(self, partitions: Iterable[KafkaPartition]) -> dict[KafkaPartition, Bounds]:
         """The first offset and the end offset of the partitions that exist. Raises Unreachable."""
         wanted = set(partitions)
         there = wanted & set(self.partitions({topic for topic, _ in wanted}))
@@ -95,7 +93,7 @@ class Forecaster:
                 )
             except ck.KafkaException as error:
                 # Without a leader, for example: the others have a forecast nevertheless.
-                logger.warning("no forecast of losses for %s[%d]: %s", *place, error)
+                logger.warning("the offsets of %s[%d] are not known: %s", *place, error)
                 failed = error
                 continue
             found[place] = (int(low), int(end))
@@ -167,8 +165,7 @@ class Forecaster:
 
     def _read(self, offsets: Mapping[KafkaPartition, int]) -> dict[KafkaPartition, float]:
         """The time of the message at or after each offset, of those partitions that have one. Keeps
-        the mean size of the messages there as that of their topic: one partition stands for all,
-        because keys spread the entities over them."""
+        the mean size of the messages there as that of their topic: one partition stands for all."""
         if not offsets:
             return {}
         reader = self._reader()
@@ -214,3 +211,14 @@ class Forecaster:
                 self._heard,
             )
         return self._consumer
+
+
+def bounds(
+    bootstrap: str, given: Mapping[str, str], partitions: Iterable[KafkaPartition]
+) -> dict[KafkaPartition, Bounds]:
+    """The first and the end offset of each partition that exists. Raises Unreachable."""
+    asked = Forecaster(bootstrap, given)
+    try:
+        return asked.bounds(partitions)
+    finally:
+        asked.close()

@@ -1,7 +1,5 @@
 """What one transaction writes: rows, rejects, and the progress of each partition."""
 
-from __future__ import annotations
-
 from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date
@@ -9,11 +7,11 @@ from operator import attrgetter
 
 import msgspec
 
+from history.daily.window import Window, day_of
 from history.entities import BY_NAME
 from history.record import Record
 from history.search_index.keys import NONE_KNOWN, Fingerprint, KeyRow, KnownFingerprints, NewKeys
-from history.window import Window, day_of
-from ingest.source.decode import Decode, Expired, Reason, Rejected, Repeated, decode
+from ingest.source.decode import Expired, Reason, Rejected, Repeated, decode
 from ingest.source.message import LastMessage, Message, TopicPartition
 
 GIANT_BYTES = 128 * 1024
@@ -52,7 +50,7 @@ class Reject(msgspec.Struct, frozen=True, gc=False):
     detail: str
 
 
-class Gap(msgspec.Struct, frozen=True, gc=False):
+class OffsetGap(msgspec.Struct, frozen=True, gc=False):
     """Offsets [start, end) that the broker did not deliver. lost: the broker deleted messages
     before they were read. Otherwise there was no message (transaction markers, compaction)."""
 
@@ -72,25 +70,19 @@ class PartitionProgress:
     good: int = 0
     expired: int = 0
     newest_timestamp: int = -1
-    gaps: list[Gap] = field(default_factory=list)
+    gaps: list[OffsetGap] = field(default_factory=list)
     last: Message | None = field(default=None, compare=False)
 
 
 class Batch:
-    """Collects messages until it is full. Offsets of a partition are contiguous; gaps are listed.
-    keys, set by arrange(): the business keys to store, each with its newest day. expired: rows that
-    are older than the window. unplaced: rows whose partition cannot be created.
-    repeated: messages that say nothing new, without a row.
+    """Messages until it is full; giant ones get batches of their own. Offsets of a partition are
+    contiguous; gaps are listed. keys, set by arrange(): the business keys to store, each with its
+    newest day. expired: rows older than the window. unplaced: rows whose partition cannot be
+    created. repeated: messages that say nothing new. known: fingerprints of keys that were stored
+    before."""
 
-    Giant messages get batches of their own, so that thousands of small ones do not wait for one
-    COPY of a giant. known: fingerprints of the business keys that were stored before.
-    """
-
-    def __init__(
-        self, limits: Limits, decode: Decode = decode, known: KnownFingerprints = NONE_KNOWN
-    ) -> None:
+    def __init__(self, limits: Limits, known: KnownFingerprints = NONE_KNOWN) -> None:
         self._limits = limits
-        self._read = decode.read
         self._new_keys = NewKeys(known)
         self._arranged = 0
         self._giant = False
@@ -121,13 +113,10 @@ class Batch:
         source: TopicPartition,
         expected: int,
         window: Window,
-        gaps: tuple[Gap, ...] = (),
+        gaps: tuple[OffsetGap, ...] = (),
     ) -> Reject | None:
-        """Add one message. expected: the next offset of its partition. gaps: cover the offsets from
-        there to the message's own, without holes.
-
-        Returns the reject if the message breaks the contract.
-        """
+        """Add one message; returns the reject if it breaks the contract. expected: the next offset
+        of its partition. gaps: cover the offsets from there to the message's own."""
         self._begun(source, expected).gaps.extend(gaps)
         return self._take([message], [message.size], source, window)[1]
 
@@ -139,12 +128,9 @@ class Batch:
         window: Window,
         skipping: bool = False,
     ) -> tuple[int, Reject | None]:
-        """Add the first of the messages: those that follow one another in this partition from the
-        expected offset on, while they fit, up to the first that breaks the contract.
-        skipping: offsets between them are known to have no message, and become gaps.
-
-        Returns how many were added, and the reject if the last of them is one.
-        """
+        """Add the messages that follow one another in this partition from the expected offset on,
+        while they fit, up to the first that breaks the contract. skipping: offsets between them
+        have no message. Returns how many were added, and the reject if the last of them is one."""
         sizes = self._fitting(messages, source, expected, skipping)
         if not sizes:
             return 0, None
@@ -153,7 +139,7 @@ class Batch:
         if messages[added - 1].offset != expected + added - 1:
             for message in messages[:added]:
                 if message.offset > expected:
-                    gaps.append(Gap(expected, message.offset, lost=False))
+                    gaps.append(OffsetGap(expected, message.offset, lost=False))
                 expected = message.offset + 1
         return added, reject
 
@@ -196,11 +182,10 @@ class Batch:
         source: TopicPartition,
         window: Window,
     ) -> tuple[int, Reject | None]:
-        """Add messages of one partition up to the first that breaks the contract. What can be
-        counted for all of them at once is."""
+        """Add messages of one partition up to the first that breaks the contract."""
         if not self.messages:
             self._giant = sizes[0] > GIANT_BYTES
-        read, add_keys, rows, reject = self._read, self._new_keys.add, None, None
+        read, add_keys, rows, reject = decode.read, self._new_keys.add, None, None
         added = expired = 0
         for message in messages:
             added += 1
@@ -233,7 +218,9 @@ class Batch:
         self.bytes += sum(sizes[:added])
         return added, reject
 
-    def skip(self, source: TopicPartition, expected: int, end: int, gaps: tuple[Gap, ...]) -> None:
+    def skip(
+        self, source: TopicPartition, expected: int, end: int, gaps: tuple[OffsetGap, ...]
+    ) -> None:
         """Advance a partition to its end, over offsets without messages. expected, gaps: as of
         add()."""
         progress = self.progress.setdefault(source, PartitionProgress(expected, expected))
@@ -268,16 +255,14 @@ class Batch:
             self._arranged = -1
 
     def expire(self, days: Container[EntityDay]) -> None:
-        """Count the rows of these days as expired. Their business keys stay in the batch: search
-        knows them until retention removes them."""
+        """Count the rows of these days as expired. Their business keys stay in the batch."""
         for row in self._remove(days):
             self.expired.append(row)
             progress = self._progress_of(row)
             progress.expired, progress.good = progress.expired + 1, progress.good - 1
 
     def refuse(self, day: EntityDay, why: str) -> None:
-        """Quarantine the rows of a day. They stay counted as good, like all rejects that only the
-        database finds."""
+        """Quarantine the rows of a day."""
         self.unplaced += [
             Reject(row.message, Reason.NO_PARTITION, why) for row in self._remove({day})
         ]
@@ -301,8 +286,7 @@ class Batch:
         return self._new_keys.fingerprints
 
     def clear(self) -> None:
-        """Free the rows, a few at a time: freeing thousands at once blocks other threads for
-        milliseconds."""
+        """Free the rows, a few at a time."""
         for rows in self.rows.values():
             while rows:
                 del rows[-_FREED_AT_ONCE:]
@@ -317,11 +301,10 @@ class Batch:
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """The right to write one partition from next_offset on, until another consumer claims it with
-    a higher epoch. resume_until: bad messages before this offset go to quarantine, whatever the
-    limits are. reread_until: the quarantine has messages from next_offset up to here, because the
-    partition is read again; 0 if it has none. last: the last message before next_offset, if it is
-    known and the broker should still have it."""
+    """The right to write one partition from next_offset on, until another consumer claims it with a
+    higher epoch. resume_until: bad messages before it go to quarantine, whatever the limits are.
+    reread_until: the quarantine has messages up to here; 0 if none. last: the message before
+    next_offset, if known and still there."""
 
     source: TopicPartition
     epoch: int

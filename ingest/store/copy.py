@@ -1,9 +1,4 @@
-"""Writes rows to a table by COPY: all rows, or all except those that PostgreSQL cannot store.
-
-The only place that uses COPY.
-"""
-
-from __future__ import annotations
+"""Writes rows to a table by COPY: all rows, or all except those that PostgreSQL cannot store."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -46,8 +41,7 @@ def columns(entity: Entity) -> tuple[str, ...]:
 
 
 def encode_rows(records: Iterable[Record]) -> Iterator[bytes]:
-    """Rows in binary COPY format, in chunks of at least CHUNK_BYTES; columns as columns() names
-    them. A document is copied once, into its chunk."""
+    """Rows in binary COPY format, in chunks of at least CHUNK_BYTES."""
     pieces: list[bytes | memoryview] = []
     size = 0
     for record in records:
@@ -84,8 +78,7 @@ def numbered(number: int, row: bytes) -> bytes:
 
 @lru_cache(256)
 def _start(length: int) -> Callable[..., bytes]:
-    """What packs a row up to its document: the number of columns, an id of this many bytes, the
-    version, and the document's length."""
+    """What packs a row up to its document."""
     return Struct(f">hi{length}siiiB").pack
 
 
@@ -115,30 +108,36 @@ class Refused:
     error: psycopg.Error
 
 
+class RowsDroppedError(psycopg.OperationalError):
+    """PostgreSQL took fewer rows than it was given: the store is wrong, not the rows."""
+
+
 def copy(
     connection: Connection, table: sql.Identifier, names: Iterable[str], rows: Iterable[bytes]
-) -> None:
+) -> int:
     """COPY rows in PostgreSQL's binary format, one or many in each of `rows`, in chunks of at least
-    CHUNK_BYTES."""
+    CHUNK_BYTES. Returns how many PostgreSQL took."""
     statement = sql.SQL("COPY {table} ({names}) FROM STDIN (FORMAT binary)").format(
         table=table, names=sql.SQL(", ").join(map(sql.Identifier, names))
     )
     try:
-        _send(connection, statement, rows)
+        return _send(connection, statement, rows)
     except errors.InternalError_ as error:
         raise of_shard(error, table.as_string(connection).strip('"')) from error
 
 
-def _send(connection: Connection, statement: sql.Composed, rows: Iterable[bytes]) -> None:
-    with connection.cursor() as cursor, cursor.copy(statement) as stream:
-        pieces, size = [HEADER], len(HEADER)
-        for row in rows:
-            pieces.append(row)
-            size += len(row)
-            if size >= CHUNK_BYTES:
-                stream.write(b"".join(pieces))
-                pieces, size = [], 0
-        stream.write(b"".join((*pieces, TRAILER)))
+def _send(connection: Connection, statement: sql.Composed, rows: Iterable[bytes]) -> int:
+    with connection.cursor() as cursor:
+        with cursor.copy(statement) as stream:
+            pieces, size = [HEADER], len(HEADER)
+            for row in rows:
+                pieces.append(row)
+                size += len(row)
+                if size >= CHUNK_BYTES:
+                    stream.write(b"".join(pieces))
+                    pieces, size = [], 0
+            stream.write(b"".join((*pieces, TRAILER)))
+        return cursor.rowcount
 
 
 def halve(
@@ -147,12 +146,9 @@ def halve(
     rows: Sequence[Row],
     conflicts: bool = False,
 ) -> list[Refused]:
-    """Attempt all rows in a savepoint. If a row is at fault, halve until it is found.
-
-    Inside a transaction. Returns the rows at fault; the others are stored. conflicts: also look for
-    the rows that violate a unique constraint; otherwise that error is raised, as are all errors
-    that are not the rows' fault.
-    """
+    """Attempt all rows in a savepoint, in a transaction; if one is at fault, halve until it is
+    found. Returns the rows at fault; the others are stored. conflicts: also rows that violate a
+    unique constraint; else that is raised, as are all errors that are not the rows' fault."""
     if not rows:
         return []
     try:

@@ -1,26 +1,23 @@
 """Stores rows by one COPY into the table of their entity, all of them or none, with what belongs to
 them: their business keys, and a note about each where their day is sealed."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from operator import attrgetter
 
-import psycopg
 from psycopg import sql
 
-from history import days, distribution
+from history import distribution
 from history.base import clock
-from history.canonical import encoded
+from history.daily import days
+from history.daily.canonical import encoded
+from history.daily.window import EPOCH, MICROSECONDS_PER_DAY, day_of
 from history.distribution import APPLICATION
 from history.entities import Entity
 from history.search_index.keys import KeyRow
 from history.search_index.upsert import upsert
-from history.window import EPOCH, MICROSECONDS_PER_DAY, day_of
 from ingest.store.batch import Row
-from ingest.store.copy import columns, copy, encode_rows
+from ingest.store.copy import RowsDroppedError, columns, copy, encode_rows
 from ingest.store.ledger import Connection
-from ingest.store.sqlstate import Cause, cause
 
 # LATERAL with LIMIT: each row is found by primary key, whatever the statistics say.
 _NOTE = """
@@ -51,14 +48,9 @@ WHERE updated_at >= %s::timestamptz AND updated_at < %s::timestamptz
 
 
 def note(connection: Connection, entity: Entity, rows: Sequence[Row]) -> None:
-    """Note those of the rows that entered a sealed day. Called in the transaction that has just
-    stored them, after they were stored.
-
-    Asks the database only if a row is of an earlier day than today, because younger days are never
-    sealed. The order makes it safe while a day is being sealed: the rows before this question hold
-    a lock on the day's table, and a sealer commits its mark before it waits for such locks
-    (history.seals.late.announce). So the mark is seen here, or the sealer sees the rows.
-    """
+    """Note those of the rows that entered a sealed day, in the transaction that has just stored
+    them; only rows of earlier days than today are asked about. A sealer commits its mark before it
+    waits for the lock of the rows (seals.late_rows.announce), so one of both sees the other."""
     today = (clock.now().date() - EPOCH).days
     written = {row.record.updated_at // MICROSECONDS_PER_DAY for row in rows}
     finished = [day_of(day * MICROSECONDS_PER_DAY) for day in written if day < today]
@@ -104,28 +96,16 @@ _RECORD = attrgetter("record")
 def copy_rows(connection: Connection, entity: Entity, rows: Sequence[Row]) -> None:
     """Store all rows, or raise an error and store none. Those of sealed days are noted."""
     chunks = encode_rows(map(_RECORD, rows))
-    copy(connection, sql.Identifier(entity.table), columns(entity), chunks)
+    taken = copy(connection, sql.Identifier(entity.table), columns(entity), chunks)
+    if taken != len(rows):
+        raise RowsDroppedError(
+            f"{entity.table} took {taken:,} of {len(rows):,} rows: a trigger or a rule of it drops "
+            "the others. Remove that"
+        )
     note(connection, entity, rows)
 
 
 def index(connection: Connection, keys: Sequence[KeyRow]) -> None:
-    """Store keys, each with its newest day, inside the caller's transaction.
-
-    keys: sorted, so that concurrent writers of the same keys do not deadlock.
-    """
+    """Store keys, each with its newest day, inside the caller's transaction. keys: sorted."""
     if keys:
         upsert(connection, keys)
-
-
-def index_storable(connection: Connection, keys: Sequence[KeyRow]) -> None:
-    """Store keys as index() does, without those that PostgreSQL cannot store."""
-    try:
-        with connection.transaction():
-            index(connection, keys)
-    except psycopg.Error as error:
-        if cause(error) is not Cause.BATCH:
-            raise
-        if len(keys) > 1:
-            middle = len(keys) // 2
-            index_storable(connection, keys[:middle])
-            index_storable(connection, keys[middle:])

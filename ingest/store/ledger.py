@@ -1,14 +1,8 @@
-"""The ledger's SQL: claim a topic partition, and advance it in the transaction of its rows.
-
-Epochs fence writers: a claim raises the epoch of a partition, and only the newest epoch at the
-expected offset may advance it. A consumer that lost its partition therefore writes nothing.
-"""
-
-from __future__ import annotations
+"""The ledger's SQL: claim a topic partition, and advance it in the transaction of its rows."""
 
 import logging
 import time
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
 
 import msgspec
@@ -16,7 +10,7 @@ import psycopg
 
 from history import distribution
 from ingest.source.message import CUT, LastMessage, TopicPartition
-from ingest.store.batch import Claim, Gap
+from ingest.store.batch import Claim, OffsetGap
 
 logger = logging.getLogger(__name__)
 
@@ -42,7 +36,7 @@ class Advance:
     quarantined: int
     newest_timestamp: int
     high_watermark: int | None
-    gaps: Sequence[Gap] = ()
+    gaps: Sequence[OffsetGap] = ()
     last: LastMessage | None = None
 
 
@@ -53,15 +47,10 @@ def claim(
     end: int | None = None,
     cut: Container[TopicPartition] = (),
 ) -> Claim:
-    """Take a partition over, inside the caller's transaction.
-
-    earliest: the first offset at the broker; a partition that was never read starts there.
-    end: the end offset at the broker, asked while no other consumer could advance the ledger; None
-    if nothing suggests a truncated log. If the ledger is beyond it, the log was truncated (an
-    unclean election, a topic created again on a broker without topic ids): the new log is read
-    from its start, with a ledger row of its own.
-    cut: claimed partitions whose log was found to be another one.
-    """
+    """Take a partition over, inside the caller's transaction. earliest: the first offset at the
+    broker, where a new partition starts. end: the end offset, asked while nobody could advance the
+    ledger; None if nothing suggests a truncated log. A log shorter than the ledger is read from its
+    start, with a row of its own. cut: claimed partitions whose log was found to be another one."""
     row = connection.execute(
         "SELECT topic_id FROM ingest_ledger WHERE topic = %s AND partition = %s"
         " AND split_part(topic_id, %s, 1) = %s"
@@ -162,8 +151,7 @@ WHERE l.topic = v.topic AND l.topic_id = v.topic_id AND l.partition = v.partitio
 
 
 def advance(connection: Connection, moves: Sequence[Advance]) -> None:
-    """Advance partitions, inside the caller's transaction. Raises Fenced; the caller must then
-    roll back."""
+    """Advance partitions, in a transaction. Raises Fenced: it must be rolled back."""
     rows = [
         (
             *_place(move.claim),
@@ -239,8 +227,7 @@ WHERE l.topic = mine.topic AND l.topic_id = mine.topic_id AND l.partition = mine
 
 @dataclass(frozen=True, slots=True)
 class Foreseen:
-    """When messages of a partition are lost: see ingest.models.Ledger. loss_at is in seconds since
-    1970."""
+    """When messages are lost: see ingest.models.Ledger. loss_at: seconds since 1970."""
 
     loss_at: float | None
     kept_seconds: float | None
@@ -262,8 +249,7 @@ def foresee(
 
 
 def stands_at(connection: Connection, ends: Mapping[Claim, int]) -> bool:
-    """Whether the ledger is at these offsets under the same claims: then a commit whose answer was
-    lost has succeeded."""
+    """Whether the ledger is at these offsets under the same claims, after a lost answer."""
     for held, end in ends.items():
         row = connection.execute(
             "SELECT 1 FROM ingest_ledger WHERE topic = %s AND topic_id = %s AND partition = %s"
@@ -282,15 +268,10 @@ def heartbeat(
     given_at: float | None = None,
     answered: Container[Claim] | None = None,
 ) -> None:
-    """Record that a consumer holds these partitions, and each one's end offset (None: not known),
-    so that the lag of an idle partition is known and known to be fresh.
-
-    seen_at: the time.monotonic() at which these were the ends for certain; None: it is not known.
-    answered: the partitions of which it is; None: all. The other ends may be older.
-    given_at: that of the beat; None: now. A late one never looks newer than a claim made since.
-    A row that a write has locked is passed over, so a beat waits for no write and no write for it:
-    one statement holds no lock for a client that freezes.
-    """
+    """Record that a consumer holds these partitions, and each one's end offset (None: not known).
+    seen_at: the time.monotonic() at which the ends of `answered` (None: all) were known for
+    certain; None: it is not known. given_at: that of the beat; None: now. A late beat never looks
+    newer than a claim made since. A row that a write has locked is passed over."""
     if not ends:
         return
     now = time.monotonic()
@@ -303,16 +284,14 @@ def heartbeat(
     connection.execute(_HEARTBEAT, [age, age_of_end, *columns])
 
 
-def halt(connection: Connection, claims: Iterable[Claim], why: str) -> None:
-    """Record that reading of these partitions has stopped. Does nothing where that is recorded, or
-    where somebody has allowed to go on since."""
-    for held in claims:
-        connection.execute(
-            "UPDATE ingest_ledger SET halted_at = now(), halted_why = %s"
-            " WHERE topic = %s AND topic_id = %s AND partition = %s AND epoch = %s"
-            " AND halted_at IS NULL AND coalesce(resume_until, 0) <= next_offset",
-            (why, *_place(held)),
-        )
+def halt(connection: Connection, held: Claim, why: str) -> None:
+    """Record that reading of a partition has stopped."""
+    connection.execute(
+        "UPDATE ingest_ledger SET halted_at = now(), halted_why = %s"
+        " WHERE topic = %s AND topic_id = %s AND partition = %s AND epoch = %s"
+        " AND halted_at IS NULL AND coalesce(resume_until, 0) <= next_offset",
+        (why, *_place(held)),
+    )
 
 
 def resume(connection: Connection, held: Claim, until: int) -> None:

@@ -1,11 +1,4 @@
-"""Rows whose day is older than the window, or has no partition.
-
-A row is stored while its day exists, whatever its age. A day inside the window that is missing is
-created. A day before the window that is missing is never created again: its rows are expired. The
-reasons are in docs/decisions/0021-rows-without-a-day.md and 0021-rows-without-a-day.md.
-"""
-
-from __future__ import annotations
+"""Rows whose day is older than the window, or has no partition (docs/decisions/0021)."""
 
 import logging
 from collections.abc import Callable, Collection
@@ -16,12 +9,13 @@ import psycopg
 from django.conf import settings
 from psycopg import errors
 
-from history import days, distribution
+from history import distribution
 from history.base import clock
 from history.base.error_text import describe
 from history.base.table import counted
+from history.daily import days
+from history.daily.window import Window
 from history.entities import BY_NAME
-from history.window import Window
 from ingest.source.client import ThrottledLog
 from ingest.store.batch import Batch, EntityDay
 from ingest.store.ledger import Connection
@@ -29,8 +23,7 @@ from ingest.store.ledger import Connection
 logger = logging.getLogger(__name__)
 logger.addFilter(ThrottledLog())
 
-# This login may not create the partition, the table of the day belongs to somebody else, it was
-# changed while it was detached, or another partition has a part of the day.
+# The partition is somebody else's, was changed while detached, or another has a part of the day.
 REFUSED = (
     errors.InsufficientPrivilege,
     days.ForeignTableError,
@@ -42,8 +35,7 @@ REFUSED = (
 
 
 class MissingDayError(psycopg.ProgrammingError):
-    """A day that should exist is missing, and this login may not create it: an outage, which ends
-    when `partitions maintain` has run."""
+    """A day that should exist is missing, and this login may not create it: an outage."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,12 +71,9 @@ def _report_clock(connection: Connection) -> None:
 
 
 def provide(connection: Connection, batch: Batch, window: Window) -> bool:
-    """Make a batch storable that has rows without a partition; False if no partition is missing.
-
-    `connection` is in autocommit mode. Rows of a day that cannot be created go to quarantine: they
-    stop no other row, and a retry stores them when the day exists. Raises MissingDayError for a day
-    up to tomorrow that only another login may create.
-    """
+    """Make a batch storable that has rows without a partition; False if none is missing.
+    `connection` is in autocommit mode. Rows of a day that cannot be created go to quarantine.
+    Raises MissingDayError for a day up to tomorrow that only another login may create."""
     wanted = batch.days()
     missing = wanted - existing(connection, wanted)
     if not missing:
@@ -105,8 +94,7 @@ def provide(connection: Connection, batch: Batch, window: Window) -> bool:
 
 
 def _is_ahead(day: date) -> bool:
-    """Whether a day is so far ahead that only an odd message has it. A clock may differ by some
-    minutes, so tomorrow is not."""
+    """Whether a day is so far ahead that only an odd message has it, unlike tomorrow."""
     return day > clock.now().date() + timedelta(days=1)
 
 
@@ -131,8 +119,7 @@ def create(
             # Only the coordinator of a Citus cluster creates tables.
             refused[name, day] = Refusal(why + describe(error), privilege=True)
         else:
-            # It may be there although it was missing: another process has just created it, or its
-            # bounds are not those of the day.
+            # Missing, and yet there: another process created it, or it has other bounds.
             if not created and not existing(connection, {(name, day)}):
                 refused[name, day] = Refusal(f"{why}it has other bounds than the day", False)
     return refused

@@ -1,19 +1,16 @@
 """Writes bad messages to the quarantine, byte for byte, in the transaction of their batch."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, date, datetime
 from typing import Any
 
-from django.conf import settings
 from psycopg.types.json import Jsonb
 
 from history.base import clock
 from ingest.source.decode import guess_day
 from ingest.source.message import Message, TopicPartition
-from ingest.source.names import declared, named
+from ingest.source.names import named
 from ingest.store.batch import Claim, PartitionProgress, Reject
 from ingest.store.ledger import Connection
 
@@ -24,8 +21,7 @@ _NOT_STORABLE = re.compile("[\0\ud800-\udfff]")
 
 
 def to_json(headers: Headers) -> list[list[Any]]:
-    """Pairs of name and value. A value is hex, or None; a name is text, or {"hex": its bytes} if
-    JSONB cannot hold it."""
+    """Pairs of name (text, or {"hex": bytes} if JSONB cannot hold it) and hex value."""
     return [[_name(name), None if value is None else value.hex()] for name, value in headers]
 
 
@@ -92,11 +88,8 @@ WHERE topic = %s AND topic_id = %s AND partition = %s AND "offset" >= %s AND "of
 def add(
     connection: Connection, rejects: Sequence[Reject], claims: Mapping[TopicPartition, Claim]
 ) -> None:
-    """Put messages into quarantine, inside the caller's transaction.
-
-    A message that is there already was read again: its reason is updated. It keeps its status,
-    attempts and first reason, unless it was resolved: then it is new.
-    """
+    """Put messages into quarantine, inside the caller's transaction. One that is there already gets
+    its new reason and keeps its status, attempts and first reason, unless it was resolved."""
     if not rejects:
         return
     ids = {(source.topic, source.partition): source.topic_id for source in claims}
@@ -115,7 +108,7 @@ def add(
                     message.value,
                     Jsonb(to_json(message.headers)),
                     _day(message),
-                    *named(message, declared(settings.ANNALS.envelopes_file)),
+                    *named(message),
                     str(reject.reason),
                     storable_text(reject.detail),
                     FIRST_PAUSE_SECONDS,

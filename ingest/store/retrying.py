@@ -1,7 +1,5 @@
 """Repeats database work through outages until it succeeds or is abandoned."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Callable, Container, Mapping
 from threading import Event
@@ -32,11 +30,10 @@ class Abandoned(Exception):
 
 
 class RetryingWriter:
-    """A consumer's work in the database: one connection, one thread. failing: work is repeated
-    after an error."""
+    """A consumer's work in the database, on one thread. failing: it is being repeated."""
 
     def __init__(self, writer: Writer) -> None:
-        self._writer = writer
+        self.writer = writer
         self._abandoned = Event()
         self.failing = False
 
@@ -66,7 +63,7 @@ class RetryingWriter:
         have been truncated, the end offset. cut: as of ledger.claim()."""
 
         def once(_: bool) -> list[Claim]:
-            connection = self._writer.connection
+            connection = self.writer.connection
             with connection.transaction():
                 # Always in the same order: two consumers that claim at once must not deadlock.
                 return [
@@ -80,19 +77,10 @@ class RetryingWriter:
     def note(self, job: Callable[[Connection], object]) -> None:
         """Run a job once; a failure is logged. For jobs that are repeated anyway."""
         try:
-            job(self._writer.connection)
+            job(self.writer.connection)
         except psycopg.Error as error:
             logger.warning("not written, the next attempt follows: %s", describe(error))
-            self._writer.close()
-
-    def cut(self) -> None:
-        """Break the connection from another thread: work that waits for the database ends as in an
-        outage. Call abandon() first."""
-        self._writer.cut()
-
-    def close(self) -> None:
-        """Close the connection."""
-        self._writer.close()
+            self.writer.close()
 
     def _write_once(
         self,
@@ -101,13 +89,12 @@ class RetryingWriter:
         high: Mapping[TopicPartition, int | None],
         retry: bool,
     ) -> Written:
-        # A commit whose answer was lost may have succeeded, or may succeed just now. So the ledger
-        # is asked before every new attempt, and again if that attempt is refused.
+        # A commit whose answer was lost may succeed: the ledger is asked before each attempt.
         if retry and self._is_written(batch, claims):
             return _as_counted(batch)
         with metrics.WRITE_SECONDS.time():
             try:
-                return self._writer.write(batch, claims, high)
+                return self.writer.write(batch, claims, high)
             except Fenced:
                 if retry and self._is_written(batch, claims):
                     return _as_counted(batch)
@@ -115,7 +102,7 @@ class RetryingWriter:
 
     def _is_written(self, batch: Batch, claims: Mapping[TopicPartition, Claim]) -> bool:
         ends = {claims[source]: progress.next for source, progress in batch.progress.items()}
-        return ledger.stands_at(self._writer.connection, ends)
+        return ledger.stands_at(self.writer.connection, ends)
 
     def _until_done(self, once: Callable[[bool], T]) -> T:
         pause, retry = FIRST_PAUSE_SECONDS, False
@@ -127,7 +114,7 @@ class RetryingWriter:
                 self.failing = True
                 metrics.LOGIN_REFUSED.labels("postgresql").set(is_refused(error))
                 metrics.RETRIES.inc()
-                self._writer.close()
+                self.writer.close()
                 if isinstance(error, psycopg.errors.LockNotAvailable):
                     self.note(_end_frozen)
             else:

@@ -1,7 +1,5 @@
 """Opens ingest's own connections to the database, again after a loss; Django's are for requests."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import socket
@@ -34,8 +32,7 @@ class Session:
         return self._open
 
     def cut(self) -> None:
-        """Break the connection while another thread waits on it. The server rolls back what was not
-        committed."""
+        """Break the connection while another thread waits on it. The server rolls back."""
         connection = self._open
         if connection is not None and not connection.closed:
             with (
@@ -71,12 +68,8 @@ SEARCH_PATH = "public"
 
 
 def connect(purpose: str = "annals-consume") -> Connection:
-    """A new connection in autocommit mode, in UTC, with plans for looking up few rows in many days.
-
-    Neither defaults of the login or the database (ALTER ROLE .. SET) nor options in DATABASE_URL
-    change how it works.
-    Raises psycopg.OperationalError where the database does not answer within seconds.
-    """
+    """A new connection in autocommit mode, in UTC, with plans for few rows in many days, whatever
+    ALTER ROLE .. SET or DATABASE_URL say. Raises psycopg.OperationalError within seconds."""
     url = settings.ANNALS.database_url or ""
     own = {
         **session.SESSION,
@@ -86,11 +79,9 @@ def connect(purpose: str = "annals-consume") -> Connection:
         "client_connection_check_interval": CLIENT_CHECK_INTERVAL,
         "idle_in_transaction_session_timeout": IDLE_IN_TRANSACTION_TIMEOUT,
         "lock_timeout": LOCK_TIMEOUT,
-        # Repeats are compared in a temporary table. With the default of 8 MB a batch of them would
-        # be written to files.
+        # Repeats are compared in a temporary table; with the default of 8 MB, in files.
         "temp_buffers": TEMP_BUFFERS,
-        # Repeats are looked up by primary key. A plan that reads whole days instead, chosen while
-        # a young day has no statistics, would be a thousand times slower.
+        # Repeats are looked up by primary key, never by a plan that reads whole days.
         "enable_seqscan": "off",
         "enable_bitmapscan": "off",
         "enable_hashjoin": "off",
@@ -109,12 +100,8 @@ def connect(purpose: str = "annals-consume") -> Connection:
 
 
 def terminate_frozen(connection: Connection) -> int:
-    """Terminate the sessions of consumers that froze during a COPY. Returns how many there were.
-
-    PostgreSQL's own timeouts do not apply: it checks none of them while it waits for the next bytes
-    of a COPY, and the kernel of a frozen process still acknowledges packets. The rows of such a
-    session stay locked until the process wakes, and the consumer that took over would wait for it.
-    """
+    """Terminate the sessions of consumers that froze during a COPY, in which PostgreSQL checks none
+    of its timeouts: their rows would stay locked. Returns how many there were."""
     return connection.execute(
         "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
         " WHERE usename = current_user AND datname = current_database()"
@@ -125,8 +112,7 @@ def terminate_frozen(connection: Connection) -> int:
     ).rowcount
 
 
-# A session has them on its own node only. A worker would wait for a lock for ever, and could read
-# a whole day for a few keys.
+# A session has them on its own node only: a worker would wait for ever, or read a whole day.
 _EVERYWHERE: Final = (
     "SET LOCAL citus.propagate_set_commands TO 'local';"
     f"SET LOCAL lock_timeout TO '{LOCK_TIMEOUT}';"
@@ -136,8 +122,7 @@ _EVERYWHERE: Final = (
 
 
 def begin(connection: Connection) -> bool:
-    """Begin the caller's transaction so that it holds on each node. False in a plain installation,
-    where it does nothing."""
+    """Begin a transaction that holds on each node. False: a plain installation."""
     if not distribution.active(connection):
         return False
     connection.execute(_EVERYWHERE)

@@ -1,7 +1,5 @@
 """Stores rows some of which are stored already, or cannot be stored."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -10,12 +8,13 @@ from datetime import date
 import msgspec
 from psycopg import errors, sql
 
-from history import days, distribution
-from history.day_storage import WHOLE_ROWS
+from history import distribution
+from history.daily import days
+from history.daily.days import WHOLE_ROWS
+from history.daily.window import MICROSECONDS_PER_DAY, day_of
 from history.distribution import APPLICATION
 from history.entities import Entity
 from history.search_index.keys import NewKeys
-from history.window import MICROSECONDS_PER_DAY, day_of
 from ingest.source.decode import Reason
 from ingest.source.message import Message
 from ingest.store.batch import Reject, Row
@@ -26,9 +25,8 @@ from ingest.store.ledger import Connection
 Key = tuple[str, int, int, str]
 _NUMBERS = msgspec.json.Decoder(list[int])
 
-# LATERAL with LIMIT: each key is looked up separately by primary key, whatever the statistics are.
-# Keys come as one JSON array per column, and the numbers of those that are stored go as one, which
-# is cheaper to build and to parse than SQL arrays and rows.
+# LATERAL with LIMIT: each key is looked up by primary key, whatever the statistics are. JSON
+# arrays, one per column, are cheaper to build and to parse than SQL arrays and rows.
 _LOOK_UP = """
 SELECT coalesce(json_agg(k.n - 1), '[]')::text FROM (
     SELECT n, id, version::int AS version,
@@ -60,8 +58,7 @@ CREATE TEMP TABLE {stage} (n integer, LIKE {table}) WITH ({whole_rows}) ON COMMI
 ALTER TABLE {stage} ALTER data SET STORAGE EXTERNAL
 """
 
-# Most repeats are equal byte by byte (*=), which is much cheaper to find out than to walk through
-# two documents. Those that are not may still be equal: 1.0 and 1.00 are.
+# Most repeats are equal byte by byte (*=), which is cheap to find out. Others may still be equal.
 _DIVERGENT = """
 SELECT s.n FROM {stage} s CROSS JOIN LATERAL (
     SELECT t.* FROM {table} t
@@ -215,20 +212,14 @@ class Outcome:
 
 
 def store_deduplicated(connection: Connection, entity: Entity, rows: Sequence[Row]) -> Outcome:
-    """Store new rows, without their search keys. Returns the rows that were stored before, that
-    differ from the stored row, and that are at fault.
-
-    Inside the caller's transaction. If two writers store the same new row at once, the later one
-    gets psycopg.errors.UniqueViolation.
-    """
+    """Store new rows, without their search keys, inside the caller's transaction. Returns the rows
+    that were stored before, that differ from the stored row, and that are at fault. Raises
+    psycopg.errors.UniqueViolation if another writer stores the same new row at once."""
     return _Slowly(connection, entity, isolate=False).store(rows)
 
 
 def store_isolated(connection: Connection, entity: Entity, rows: Sequence[Row]) -> Outcome:
-    """The same with the search keys of the rows, so that a row whose keys cannot be stored is
-    found too. Rows that another writer stores at this moment are repeats; nothing is raised for
-    them. Slower than store_deduplicated() only where rows are at fault.
-    """
+    """The same with the search keys of the rows."""
     return _Slowly(connection, entity, isolate=True).store(rows)
 
 
@@ -253,8 +244,7 @@ class _Slowly:
         return self._outcome
 
     def _round(self, rows: Sequence[Row]) -> list[Row]:
-        """Store the first row of each new key. Returns the rows to look at again: those with the
-        key of a row that was refused may be good."""
+        """Store the first row of each new key. Returns the rows to look at again."""
         parts = split(self._connection, self._entity, rows)
         refused = halve(self._connection, self._copy, parts.fresh, conflicts=self._isolate)
         parted = distribution.active(self._connection)
@@ -287,9 +277,7 @@ class _Slowly:
             index(self._connection, keys.rows())
 
     def _storable(self, rows: Sequence[Row]) -> list[Row]:
-        """The rows that the types of the columns take; the others are rejected. Tried in the
-        staging table, where all rows of one key have room: thousands of equal bad rows are found at
-        once."""
+        """The rows that the types of the columns take; the others are rejected."""
         if not rows:
             return []
         with self._connection.transaction(force_rollback=True):

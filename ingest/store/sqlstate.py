@@ -1,9 +1,4 @@
-"""Decides whose fault an error of PostgreSQL is: this one table of SQLSTATE codes says it.
-
-The reasons are in docs/decisions/0020-whose-fault-an-error-is.md.
-"""
-
-from __future__ import annotations
+"""Decides whose fault an error of PostgreSQL is (docs/decisions/0020)."""
 
 import re
 from enum import Enum
@@ -22,14 +17,12 @@ class Cause(Enum):
     """The rows themselves. Repeating never helps: find the rows, quarantine them."""
 
     INSTALLATION = "installation"
-    """Schema, privileges, configuration or a program error. Somebody must correct it. The rows may
-    be good, so they are kept: wait, repeat, and report it as an error."""
+    """Schema, privileges, configuration or a program error. Somebody must correct it."""
 
 
 _OUTAGE, _BATCH, _INSTALLATION = Cause.OUTAGE, Cause.BATCH, Cause.INSTALLATION
 
-# The first two characters of a SQLSTATE. A class that is not here counts as INSTALLATION: then no
-# message is lost, and none goes to quarantine.
+# The first two characters of a SQLSTATE. Others are INSTALLATION: nothing is lost or quarantined.
 CLASSES = {
     "08": _OUTAGE,  # connection; 08P01 is also how PgBouncer reports its limits
     "21": _BATCH,  # cardinality: one upsert meets the same key twice
@@ -64,8 +57,7 @@ CODES = {
 
 
 def cause(error: psycopg.Error) -> Cause:
-    """Whose fault the error is. Errors without a SQLSTATE come from the client: a lost connection
-    is an outage, a value that cannot be sent is the batch's fault."""
+    """Whose fault the error is. Errors without a SQLSTATE come from the client."""
     if missing_partition(error):
         return _OUTAGE
     state = error.sqlstate
@@ -79,8 +71,7 @@ def cause(error: psycopg.Error) -> Cause:
 
 
 def missing_partition(error: psycopg.Error) -> bool:
-    """Whether a row has no partition. PostgreSQL reports it as a check_violation that names no
-    constraint."""
+    """Whether a row has no partition: a check_violation that names no constraint."""
     return isinstance(error, errors.CheckViolation) and error.diag.constraint_name is None
 
 

@@ -1,11 +1,5 @@
-"""Writes one batch to the database in one transaction.
-
-The fast path is COPY into the partitioned tables. A batch with a conflict, or with a row that
-PostgreSQL cannot store, is rolled back and takes the slow path: repeats are looked up first, bad
-rows are found by halving. If the batch fails there too, rows are isolated with their search keys.
-"""
-
-from __future__ import annotations
+"""Writes one batch to the database in one transaction: by COPY, or, after a conflict or a row that
+PostgreSQL cannot store, by the slow path, which finds repeats and bad rows."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -16,17 +10,18 @@ import psycopg
 from psycopg import errors
 
 from history import distribution
+from history.daily.window import Window
 from history.entities import BY_NAME, Entity
-from history.window import Window
+from history.search_index.keys import Fingerprint, KeyRow, NewKeys
 from ingest.source.message import LastMessage, Message, TopicPartition
 from ingest.store import ledger, missing_days, rejects, session, unstored
 from ingest.store.batch import Batch, Claim, Reject, Row
-from ingest.store.fast_path import copy_rows, index, index_storable
-from ingest.store.homes import Homes
+from ingest.store.child_homes import Homes
+from ingest.store.fast_path import copy_rows, index
 from ingest.store.ledger import Advance, Connection
 from ingest.store.missing_days import kept
 from ingest.store.session import Session
-from ingest.store.slow_path import store_deduplicated, store_isolated
+from ingest.store.slow_path import Outcome, store_deduplicated, store_isolated
 from ingest.store.sqlstate import Cause, cause, missing_partition
 
 # After a conflict, this many batches go straight to the slow path.
@@ -35,12 +30,13 @@ SLOW_PATH_BATCHES = 20
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """Messages stored and repeated, by partition. rejects: those found by the database, without
-    the batch's own."""
+    """Messages stored and repeated, by partition. rejects: found by the database. fingerprints: of
+    business keys that are stored, as far as is known."""
 
     stored: Mapping[TopicPartition, int]
     repeated: Mapping[TopicPartition, int]
     rejects: tuple[Reject, ...] = ()
+    fingerprints: Mapping[str, Fingerprint] = field(default_factory=dict)
 
 
 class _Path(Enum):
@@ -51,36 +47,17 @@ class _Path(Enum):
     ISOLATED = "isolated"
 
 
-@dataclass(slots=True)
-class _Result:
-    repeated: list[Message] = field(default_factory=list)
-    rejects: list[Reject] = field(default_factory=list)
-
-
-class Writer:
-    """Writes batches through one connection, which it opens itself. Only cut() is thread-safe."""
+class Writer(Session):
+    """Writes batches through its connection."""
 
     def __init__(
         self, connect: Callable[[], Connection], window: Callable[[Connection], Window] = kept
     ) -> None:
         """window: gives the days of which a missing one is created; rows before it are expired."""
-        self._session = Session(connect)
+        super().__init__(connect)
         self._window = window
         self._slow_batches_left: Counter[str] = Counter()
         self._homes = Homes()
-
-    @property
-    def connection(self) -> Connection:
-        """The open connection; opens one if there is none."""
-        return self._session.connection
-
-    def cut(self) -> None:
-        """Break the connection while another thread waits on it."""
-        self._session.cut()
-
-    def close(self) -> None:
-        """Close the connection; the next use opens another."""
-        self._session.close()
 
     def write(
         self,
@@ -88,12 +65,9 @@ class Writer:
         claims: Mapping[TopicPartition, Claim],
         high: Mapping[TopicPartition, int | None],
     ) -> Written:
-        """Store a batch: rows, rejects and the ledger, all or nothing.
-
-        high: each partition's end offset, None if not known. Raises ledger.Fenced if another
-        consumer has claimed a partition, and psycopg.Error if the database is not available; the
-        same batch may then be written again.
-        """
+        """Store a batch: rows, rejects and the ledger, all or nothing. high: each partition's end
+        offset, None if not known. Raises ledger.Fenced, and psycopg.Error if the database is not
+        available; the same batch may then be written again."""
         missing_days.admit_expired(self.connection, batch, self._window)
         batch.arrange()
         for path in (_Path.FAST, _Path.DEDUPLICATED):
@@ -113,16 +87,15 @@ class Writer:
         high: Mapping[TopicPartition, int | None],
         path: _Path,
     ) -> Written:
-        result = _Result(rejects=[*batch.unplaced], repeated=[*batch.repeated])
+        result = Outcome([*batch.repeated], [*batch.unplaced])
         connection = self.connection
         try:
             with connection.transaction():
                 parted = session.begin(connection)
                 for name in batch.entities():
                     self._store(connection, BY_NAME[name], batch.rows[name], result, path)
-                # Of all rows, also those refused: the lane stores none of these keys again.
-                store_keys = index_storable if path is _Path.ISOLATED else index
-                store_keys(connection, batch.keys)
+                if path is not _Path.ISOLATED:  # it stores each row with its keys
+                    index(connection, _keys(batch, result))
                 if not parted:
                     distribution.refuse_changed(connection)
                 else:
@@ -144,7 +117,7 @@ class Writer:
         return written
 
     def _store(
-        self, connection: Connection, entity: Entity, rows: list[Row], result: _Result, path: _Path
+        self, connection: Connection, entity: Entity, rows: list[Row], result: Outcome, path: _Path
     ) -> None:
         left = self._slow_batches_left[entity.name]
         if path is _Path.FAST and left == 0:
@@ -152,8 +125,8 @@ class Writer:
             return
         store = store_isolated if path is _Path.ISOLATED else store_deduplicated
         outcome = store(connection, entity, rows)
-        result.repeated += outcome.repeated
-        result.rejects += outcome.rejects
+        result.repeated.extend(outcome.repeated)
+        result.rejects.extend(outcome.rejects)
         slow = outcome.repeated or outcome.rejects or path is not _Path.FAST
         self._slow_batches_left[entity.name] = SLOW_PATH_BATCHES if slow else left - 1
 
@@ -187,21 +160,32 @@ def _moves(
     return moves
 
 
-def _stored(batch: Batch, result: _Result) -> Iterator[Row]:
+def _keys(batch: Batch, result: Outcome) -> list[KeyRow]:
+    """The business keys of the rows that are in the tables now: a refused row has none."""
+    if not result.rejects:
+        return batch.keys
+    keys = NewKeys()
+    for row in _stored(batch, result):
+        keys.add(row.record)
+    return keys.rows()
+
+
+def _stored(batch: Batch, result: Outcome) -> Iterator[Row]:
     """The rows that are in the tables now."""
     refused = {id(reject.message) for reject in result.rejects}
     for rows in batch.rows.values():
         yield from (row for row in rows if id(row.message) not in refused)
 
 
-def _count(batch: Batch, result: _Result) -> Written:
+def _count(batch: Batch, result: Outcome) -> Written:
     repeated = _by_source(batch, result.repeated)
     refused = _by_source(batch, (reject.message for reject in result.rejects))
     stored = {
         source: progress.good - repeated[source] - refused[source]
         for source, progress in batch.progress.items()
     }
-    return Written(stored, repeated, tuple(result.rejects))
+    fingerprints = {} if result.rejects else batch.fingerprints
+    return Written(stored, repeated, tuple(result.rejects), fingerprints)
 
 
 def _by_source(batch: Batch, messages: Iterable[Message]) -> Counter[TopicPartition]:

@@ -1,15 +1,12 @@
-"""Notes the offsets of a batch that brought no new row: repeated, expired, without a message. The
-ledger has only their counts, and `annals trace` has to tell one message from another."""
-
-from __future__ import annotations
+"""Notes the offsets of a batch that brought no new row: repeated, expired, without a message."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, time
 from typing import NamedTuple
 
+from history.daily.window import Window
 from history.record import UNSTORED_SPAN
-from history.window import Window
 from ingest.source.message import KafkaPartition, Message, TopicPartition
 from ingest.store.batch import PartitionProgress, Row
 from ingest.store.ledger import Connection
@@ -39,7 +36,7 @@ SELECT coalesce(sum(rows), 0)::bigint FROM newest
 ROWS_PER_TRANSACTION = 10_000
 
 
-class Run(NamedTuple):
+class UnstoredRange(NamedTuple):
     """Offsets [start, end) with one outcome, a member of KINDS."""
 
     start: int
@@ -53,12 +50,13 @@ def note(
     expired: Iterable[Row],
     read: Mapping[TopicPartition, PartitionProgress],
 ) -> None:
-    """Note what of a batch was not stored, inside the caller's transaction. A batch of new rows
-    writes nothing."""
+    """Note what of a batch was not stored, inside the caller's transaction."""
     again = _offsets(repeated)
     old = _offsets(row.message for row in expired)
     for source, progress in read.items():
-        found = [Run(gap.start, gap.end, "skipped") for gap in progress.gaps if not gap.lost]
+        found = [
+            UnstoredRange(gap.start, gap.end, "skipped") for gap in progress.gaps if not gap.lost
+        ]
         found += _runs(again.get(source.kafka, ()), "repeated")
         found += _runs(old.get(source.kafka, ()), "expired")
         if found:
@@ -91,41 +89,43 @@ def _offsets(messages: Iterable[Message]) -> dict[KafkaPartition, list[int]]:
     return offsets
 
 
-def _runs(offsets: Iterable[int], kind: str) -> Iterator[Run]:
+def _runs(offsets: Iterable[int], kind: str) -> Iterator[UnstoredRange]:
     """A run for each series of offsets without a hole."""
     start = end = -1
     for offset in sorted(offsets):
         if offset != end:
             if end > start:
-                yield Run(start, end, kind)
+                yield UnstoredRange(start, end, kind)
             start = offset
         end = offset + 1
     if end > start:
-        yield Run(start, end, kind)
+        yield UnstoredRange(start, end, kind)
 
 
-def _joined(found: Sequence[Run]) -> Iterator[Run]:
+def _joined(found: Sequence[UnstoredRange]) -> Iterator[UnstoredRange]:
     """The same in order: neighbours with one outcome as one run, none longer than UNSTORED_SPAN."""
-    open_: Run | None = None
+    open_: UnstoredRange | None = None
     for run in sorted(found):
         if open_ and open_.end == run.start and open_.kind == run.kind:
-            open_ = Run(open_.start, run.end, run.kind)
+            open_ = UnstoredRange(open_.start, run.end, run.kind)
             continue
         yield from _cut(open_)
         open_ = run
     yield from _cut(open_)
 
 
-def _cut(run: Run | None) -> Iterator[Run]:
+def _cut(run: UnstoredRange | None) -> Iterator[UnstoredRange]:
     if run is None:
         return
     for start in range(run.start, run.end, UNSTORED_SPAN):
-        yield Run(start, min(start + UNSTORED_SPAN, run.end), run.kind)
+        yield UnstoredRange(start, min(start + UNSTORED_SPAN, run.end), run.kind)
 
 
-def _rows(runs: Iterable[Run]) -> Iterator[tuple[int, int, list[int], list[int], list[int]]]:
+def _rows(
+    runs: Iterable[UnstoredRange],
+) -> Iterator[tuple[int, int, list[int], list[int], list[int]]]:
     """First offset, end, and the runs of each kind, for each row."""
-    row: list[Run] = []
+    row: list[UnstoredRange] = []
     for run in runs:
         if row and run.end - row[0].start > UNSTORED_SPAN:
             yield _columns(row)
@@ -135,7 +135,7 @@ def _rows(runs: Iterable[Run]) -> Iterator[tuple[int, int, list[int], list[int],
         yield _columns(row)
 
 
-def _columns(row: Sequence[Run]) -> tuple[int, int, list[int], list[int], list[int]]:
+def _columns(row: Sequence[UnstoredRange]) -> tuple[int, int, list[int], list[int], list[int]]:
     repeated, expired, skipped = (
         [offset for run in row if run.kind == kind for offset in (run.start, run.end)]
         for kind in KINDS

@@ -1,7 +1,5 @@
 """Pages of Django's admin: which messages wait, fail or are dead, and why."""
 
-from __future__ import annotations
-
 from django.contrib import admin, messages
 from django.db import router
 from django.db.models import QuerySet
@@ -9,9 +7,9 @@ from django.http import HttpRequest
 from django.utils.translation import gettext_lazy as _
 from django.utils.translation import ngettext
 
-from outbox.inbox import repair
 from outbox.inbox.models import Waiting
 from outbox.inbox.queue import headers_from
+from outbox.inbox.status import discard, retry
 from outbox.read_only import ReadOnly
 
 _SHOWN_BYTES = 20_000
@@ -54,7 +52,7 @@ class WaitingAdmin(ReadOnly):
     @admin.action(description=_("Try again now"), permissions=["change"])
     def retry(self, request: HttpRequest, chosen: QuerySet[Waiting]) -> None:
         """Have the chosen messages tried again at once."""
-        count = len(repair.retry([each.id for each in chosen], router.db_for_write(Waiting)))
+        count = len(retry([each.id for each in chosen], router.db_for_write(Waiting)))
         text = ngettext("%d message is tried again.", "%d messages are tried again.", count)
         self.message_user(request, text % count)
 
@@ -62,7 +60,7 @@ class WaitingAdmin(ReadOnly):
     def discard(self, request: HttpRequest, chosen: QuerySet[Waiting]) -> None:
         """Give up those of the chosen messages that failed."""
         given = {each.id: each for each in chosen}
-        discarded = repair.discard(list(given), router.db_for_write(Waiting))
+        discarded = discard(list(given), router.db_for_write(Waiting))
         for id in discarded:
             self.log_change(request, given[id], f"Discarded: {given[id].last_error}")
         count = len(discarded)

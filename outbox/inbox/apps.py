@@ -1,8 +1,35 @@
-"""The app."""
+"""The app and its checks."""
+
+from typing import Any
 
 from django.apps import AppConfig
+from django.core import checks
 from django.utils.module_loading import autodiscover_modules
 from django.utils.translation import gettext_lazy as _
+
+from outbox.errors import WrongSettings
+from outbox.inbox.conf import conf
+from outbox.inbox.message import handlers
+
+TAG = "inbox"
+Found = list[checks.CheckMessage]
+
+
+def check_settings(**_: Any) -> Found:
+    """inbox.E001: settings.INBOX."""
+    try:
+        conf()
+    except WrongSettings as error:
+        return [checks.Error(str(error), hint="See docs/inbox.md.", id="inbox.E001")]
+    return []
+
+
+def check_handlers(**_: Any) -> Found:
+    """inbox.W001: nothing is processed."""
+    if handlers():
+        return []
+    hint = "Handlers are functions with @inbox.handler('topic') in the module inbox of an app."
+    return [checks.Warning("The inbox has no handler.", hint=hint, id="inbox.W001")]
 
 
 class InboxConfig(AppConfig):
@@ -14,7 +41,6 @@ class InboxConfig(AppConfig):
     default_auto_field = "django.db.models.BigAutoField"
 
     def ready(self) -> None:
-        from outbox.inbox import checks
-
-        checks.register()
+        checks.register(check_settings, TAG)
+        checks.register(check_handlers, TAG)
         autodiscover_modules("inbox")

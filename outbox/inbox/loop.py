@@ -1,23 +1,22 @@
-"""The consumer's loop: processes what is due, and reads more when nothing is."""
-
-from __future__ import annotations
+"""The consumer: reads, commits what is stored, processes what is due."""
 
 import logging
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from threading import Event
 from time import monotonic
 
+import psycopg
 from django.db import InterfaceError, OperationalError
 
+from outbox.conf import Backoff
 from outbox.errors import WrongSettings
-from outbox.inbox import cleaning, queue, status
-from outbox.inbox.conf import Conf
+from outbox.inbox import queue, status
+from outbox.inbox.conf import InboxConf
 from outbox.inbox.message import Message, handlers
 from outbox.inbox.reader import Reader
 from outbox.inbox.worker import Away, Worker
-from outbox.relay.backoff import Backoff
 
 logger = logging.getLogger(__name__)
 
@@ -27,51 +26,46 @@ _WORK_SECONDS = 1.0
 _WAIT_SECONDS = 0.5
 _TICK_SECONDS = 2.0
 _CLEAN_SECONDS = 3_600.0
-_JOIN_SECONDS = 20.0
 _OUTAGE = Backoff(0.1, 5.0)
 
 
 @dataclass(slots=True)
 class Consume:
-    """A consumer for one database. topics: all of the handlers, if empty. stop: set it to have
-    run() finish the message that it processes and return. until_idle: run() returns if nothing was
-    read or processed for so many seconds."""
+    """A consumer for one database. stop: set it to have run() finish the message that it processes
+    and return. until_idle: run() returns if nothing was read or processed for so many seconds."""
 
-    conf: Conf
+    conf: InboxConf
     alias: str
-    topics: Collection[str] = ()
     stop: Event = field(default_factory=Event)
     until_idle: float | None = None
     _worker: Worker = field(init=False)
     # Read, and not stored yet.
     _read: Sequence[Message] = ()
-    _busy_at: float = field(default_factory=monotonic)
     _tick_at: float = 0.0
     _clean_at: float = 0.0
     _outages: int = 0
 
     def __post_init__(self) -> None:
-        chosen = handlers(self.topics)
-        known = {topic for each in chosen.values() for topic in each.topics}
-        unknown = set(self.topics) - known
-        if unknown or not chosen:
+        if not handlers():
             raise WrongSettings(
-                f"no handler for {', '.join(sorted(unknown)) or 'any topic'}: handlers are"
-                " functions with @inbox.handler in the module inbox of an app"
+                "no handler for any topic: handlers are functions with @inbox.handler in the"
+                " module inbox of an app"
             )
-        self._worker = Worker(self.conf, self.alias, chosen, set(self.topics) or known)
+        self._worker = Worker(self.conf, self.alias, handlers())
 
     def run(self) -> None:
         """Read and process until it is stopped, over outages of the database and of Kafka. Raises
         WrongSettings at once if Kafka's client does not take its settings."""
-        longest = max(each.seconds or self.conf.seconds for each in self._worker.handlers.values())
-        reader = Reader(self.conf, self._worker.topics, longest)
+        known = self._worker.handlers.values()
+        topics = {topic for each in known for topic in each.topics}
+        longest = max(each.seconds or self.conf.seconds for each in known)
+        reader = Reader(self.conf, self.conf.group, topics, longest)
         try:
-            while not self.stop.is_set() and not self._idle(reader):
+            while not self.stop.is_set() and not reader.idle(self.until_idle):
                 try:
                     self._round(reader)
                     self._outages = 0
-                except (Away, OperationalError, InterfaceError) as error:
+                except (Away, OperationalError, InterfaceError, psycopg.OperationalError) as error:
                     self._wait(reader, error)
             self._count()
         finally:
@@ -84,18 +78,15 @@ class Consume:
         while works and not self.stop.is_set() and monotonic() < until:
             works = self._worker.one()
             if works:
-                self._busy_at = monotonic()
+                reader.busy_at = monotonic()
         self._tick()
-        joined = reader.joined
         self._read = reader.stay() if works else reader.read(_BATCH, _WAIT_SECONDS)
-        if reader.joined and not joined:
-            self._busy_at = monotonic()
 
     def _store(self, reader: Reader) -> None:
         if self._read:
             self._worker.counts += queue.store(self._read, self._worker.handlers, self.alias)
             reader.commit(self._read)
-            self._read, self._busy_at = (), monotonic()
+            self._read = ()
 
     def _tick(self) -> None:
         now = monotonic()
@@ -105,7 +96,7 @@ class Consume:
         queue.tidy(self.conf.retry_most_seconds, self.alias)
         self._count()
         if now >= self._clean_at:
-            cleaning.clean(self.conf.keep_days, self.alias)
+            queue.clean(self.conf.keep_days, self.alias)
             self._clean_at = now + _CLEAN_SECONDS
 
     def _count(self) -> None:
@@ -120,10 +111,3 @@ class Consume:
         queue.drop(self.alias)
         self._read = [*self._read, *reader.stay()]
         self.stop.wait(pause)
-
-    def _idle(self, reader: Reader) -> bool:
-        if self.until_idle is None:
-            return False
-        # The group needs time to give out partitions, if there are any.
-        grace = 0.0 if reader.joined else _JOIN_SECONDS
-        return monotonic() - self._busy_at > self.until_idle + grace

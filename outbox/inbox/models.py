@@ -1,19 +1,13 @@
-"""The tables of the inbox. The consumer uses SQL; the models are for reading.
-
-inbox_message has a row for each message and handler until it is processed; inbox_done the identity
-of those that are, by day of their processing.
-"""
-
-from __future__ import annotations
+"""The tables of the inbox, for reading: inbox_message has a row for each message and handler until
+it is processed, inbox_done the identity of those that are, by day of their processing."""
 
 from django.db import models
 from django.utils.translation import gettext_lazy as _
 
 
-class State(models.TextChoices):
+class WaitingState(models.TextChoices):
     """New: waits for its turn. Processing: an attempt has begun. Failed: the last attempt failed,
-    and there will be another. Dead: there will be none before somebody asks for it. A processed
-    message has no row."""
+    and there will be another. Dead: there will be none before somebody asks for it."""
 
     NEW = "new", _("New")
     PROCESSING = "processing", _("Processing")
@@ -39,7 +33,7 @@ class Waiting(models.Model):
     headers = models.JSONField(default=list)
     sent_at = models.DateTimeField(_("sent at"), null=True)
     received_at = models.DateTimeField(_("received at"))
-    state = models.TextField(_("state"), choices=State.choices)
+    state = models.TextField(_("state"), choices=WaitingState.choices)
     holds = models.BooleanField(default=True)
     attempts = models.IntegerField(_("attempts"), default=0)
     due_at = models.DateTimeField(_("next attempt"), null=True)

@@ -1,10 +1,4 @@
-"""The queue of messages in the database: whose turn it is, and what became of an attempt.
-
-Who processes a message holds an advisory lock of its chain, in the session of the transaction: if
-the process or the connection ends, PostgreSQL frees the lock and rolls the effect back, in one.
-"""
-
-from __future__ import annotations
+"""The queue of messages in the database: whose turn it is, and what became of an attempt."""
 
 import json
 import logging
@@ -16,17 +10,19 @@ from typing import Any
 
 from django.db import connections, transaction
 
+from outbox import days
+from outbox.database import connect
+from outbox.days import SLOTS
 from outbox.inbox.message import Handler, Headers, Message, name_of
-from outbox.ring import SLOTS
 
 logger = logging.getLogger(__name__)
 
-# Consumers store one after the other. So what one has stored is seen by the next, and ids grow in
-# the order of commits.
+# Consumers store one after the other: ids grow in the order of commits.
 _LOCK = 0x696E626F78
-# An anti join by the indexes, whatever the planner thinks of tables without statistics. A consumer
-# that is frozen here holds the others up no longer than this.
+# A lock tells nothing in a snapshot of before it. An anti join by the indexes. A frozen consumer
+# holds the others up no longer than this.
 _PLAN = """
+SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
 SET LOCAL enable_hashjoin = off; SET LOCAL enable_mergejoin = off;
 SET LOCAL statement_timeout = 0; SET LOCAL idle_in_transaction_session_timeout = '10s'
 """
@@ -137,13 +133,12 @@ WITH due AS MATERIALIZED (
     SELECT id, handler, chain, topic, partition, "offset", state, attempts, last_error,
         {CHAIN_LOCK} AS lock
     FROM inbox_message AS m
-    WHERE due_at <= now() AND handler || '' = ANY(%s) AND topic = ANY(%s) AND NOT {_EARLIER}
+    WHERE due_at <= now() AND handler || '' = ANY(%s) AND NOT {_EARLIER}
     ORDER BY due_at, id LIMIT {_CANDIDATES}
 )
 SELECT * FROM due WHERE pg_try_advisory_lock(lock) LIMIT 1
 """  # noqa: S608 - our own constants
-# The next attempt is set before this one begins: it stays if the process ends. The commit waits
-# for no disk: this must survive the end of our process, not of the server.
+# The next attempt is set before this one begins. It must survive our process, not the server.
 _BEGIN = f"""
 UPDATE inbox_message AS m SET
     state = 'processing',
@@ -232,11 +227,11 @@ class Turn:
         }
 
 
-def take(handlers: Collection[str], topics: Collection[str], alias: str) -> Turn | None:
+def take(handlers: Collection[str], alias: str) -> Turn | None:
     """A message that is due, the longest waiting first, with the lock of its chain. None: there is
     none, or others have them all."""
     with connections[alias].cursor() as cursor:
-        cursor.execute(_FREE, [list(handlers), list(topics)])
+        cursor.execute(_FREE, [list(handlers)])
         row = cursor.fetchone()
     if row is None:
         return None
@@ -305,8 +300,7 @@ def uncounted(turn: Turn, alias: str) -> None:
 
 
 def drop(alias: str) -> None:
-    """End the connection, and forget what Django thinks of it: that can be wrong after an
-    interruption."""
+    """End the connection, and forget what Django thinks of it."""
     connection = connections[alias].connection
     if connection is not None:
         connection.close()
@@ -314,11 +308,10 @@ def drop(alias: str) -> None:
 
 
 def tidy(most: float, alias: str) -> None:
-    """Take messages whose turn cannot be yet off the index of due ones, and have no retry further
-    away than `most` seconds."""
+    """Take messages that wait off the index of due ones; no retry after `most` seconds."""
     with transaction.atomic(using=alias, durable=True), connections[alias].cursor() as cursor:
         # The session may have the limit of a handler.
-        cursor.execute("SET LOCAL statement_timeout = 0")
+        cursor.execute(_PLAN)
         cursor.execute(_NEARER, {"most": most})
         cursor.execute(_BLOCKED)
         blocked = [id for (id,) in cursor.fetchall()]
@@ -331,3 +324,18 @@ def _execute(statement: str, given: Any, alias: str) -> int:
     with connections[alias].cursor() as cursor:
         cursor.execute(statement, given)
         return int(cursor.rowcount)
+
+
+# After the clock went back, the table of an old day can be that of a day to come. One row tells.
+_NEWER = """
+SELECT EXISTS (
+    SELECT FROM (SELECT done_at FROM {{table}} LIMIT 1) AS one
+    WHERE done_at > clock_timestamp() - interval '{keep_days} days'
+)
+"""
+
+
+def clean(keep_days: int, alias: str) -> list[str]:
+    """Truncate the tables of identities that are older than keep_days; their names."""
+    with connect(alias) as connection:
+        return days.clean(connection, "inbox_done", keep_days, _NEWER.format(keep_days=keep_days))

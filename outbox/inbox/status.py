@@ -1,14 +1,14 @@
 """What waits, what failed and what is dead: read from the tables, for metrics and for people."""
 
-from __future__ import annotations
+from collections.abc import Collection, Iterator, Mapping
+from typing import Any
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from django.db import connections, transaction
 
-from django.db import connections
-
-from outbox.inbox.models import State
-from outbox.status import Metric, write
+from outbox.days import SLOTS
+from outbox.inbox.models import WaitingState
+from outbox.inbox.queue import CHAIN_LOCK
+from outbox.status import FAILURE, metric
 
 _WAITING = """
 SELECT handler, state, count(*),
@@ -21,37 +21,35 @@ SELECT * FROM unnest(%s::text[], %s::text[], %s::bigint[]) AS n (handler, what, 
 ORDER BY handler, what
 ON CONFLICT (handler, what) DO UPDATE SET times = t.times + excluded.times
 """
-_FAILURE = "failure "
 
 
-@dataclass(slots=True)
-class HandlerStatus:
-    """states: messages that are not processed, by state. oldest_seconds: how long the oldest of
-    them is here. counts, ever: stored, repeated, attempts, done, dead. failures: by reason,
-    ever."""
+def read(using: str) -> dict[str, dict[str, Any]]:
+    """The state of the inbox, by handler. states: messages that are not processed, by state.
+    oldest_seconds: how long the oldest is here. stored, repeated, attempts, done, dead: ever.
+    failures: by reason, ever."""
+    found: dict[str, dict[str, Any]] = {}
 
-    states: dict[str, int] = field(default_factory=lambda: dict.fromkeys(State.values, 0))
-    oldest_seconds: float = 0.0
-    counts: dict[str, int] = field(default_factory=dict)
-    failures: dict[str, int] = field(default_factory=dict)
+    def of(handler: str) -> dict[str, Any]:
+        empty = {
+            "states": dict.fromkeys(WaitingState.values, 0),
+            "oldest_seconds": 0.0,
+            **dict.fromkeys(("stored", "repeated", "attempts", "done", "dead"), 0),
+            "failures": {},
+        }
+        return found.setdefault(handler, empty)
 
-
-def read(using: str) -> dict[str, HandlerStatus]:
-    """The state of the inbox in a database, by handler."""
-    found: dict[str, HandlerStatus] = {}
     with connections[using].cursor() as cursor:
         cursor.execute("SELECT handler, what, times FROM inbox_tally ORDER BY handler, what")
         for handler, what, times in cursor.fetchall():
-            status = found.setdefault(handler, HandlerStatus())
-            if what.startswith(_FAILURE):
-                status.failures[what.removeprefix(_FAILURE)] = times
+            if what.startswith(FAILURE):
+                of(handler)["failures"][what.removeprefix(FAILURE)] = times
             else:
-                status.counts[what] = times
+                of(handler)[what] = times
         cursor.execute(_WAITING)
         for handler, state, count, seconds in cursor.fetchall():
-            status = found.setdefault(handler, HandlerStatus())
-            status.states[state] = count
-            status.oldest_seconds = max(status.oldest_seconds, seconds)
+            status = of(handler)
+            status["states"][state] = count
+            status["oldest_seconds"] = max(status["oldest_seconds"], seconds)
     return dict(sorted(found.items()))
 
 
@@ -63,41 +61,85 @@ def add(counts: Mapping[tuple[str, str], int], using: str) -> None:
             cursor.execute(_TALLY, [list(handlers), list(whats), list(counts.values())])
 
 
-def render(status: Mapping[str, HandlerStatus]) -> str:
-    """One text for all metrics."""
+_METRICS = {
+    "oldest_seconds": (
+        "inbox_oldest_message_seconds",
+        "How long the oldest message that is not processed is here.",
+    ),
+    "stored": ("inbox_stored_total", "Messages that came from Kafka."),
+    "repeated": ("inbox_repeated_total", "Messages that came again and were skipped."),
+    "attempts": ("inbox_attempts_total", "Attempts that began."),
+    "done": ("inbox_processed_total", "Messages that were processed."),
+    "dead": ("inbox_dead_letters_total", "Messages that became dead."),
+}
 
-    def counted(what: str) -> list[tuple[dict[str, object], float]]:
-        return [({"handler": name}, each.counts.get(what, 0)) for name, each in status.items()]
 
-    metrics: list[Metric] = [
-        (
-            "inbox_messages", "gauge", "Messages that are not processed, by state.",
-            [
-                ({"handler": name, "state": state}, count)
-                for name, each in status.items()
-                for state, count in each.states.items()
-            ],
-        ),
-        (
-            "inbox_oldest_message_seconds", "gauge",
-            "How long the oldest message that is not processed is here.",
-            [({"handler": name}, each.oldest_seconds) for name, each in status.items()],
-        ),
-        ("inbox_stored_total", "counter", "Messages that came from Kafka.", counted("stored")),
-        (
-            "inbox_repeated_total", "counter", "Messages that came again and were skipped.",
-            counted("repeated"),
-        ),
-        ("inbox_attempts_total", "counter", "Attempts that began.", counted("attempts")),
-        ("inbox_processed_total", "counter", "Messages that were processed.", counted("done")),
-        ("inbox_dead_letters_total", "counter", "Messages that became dead.", counted("dead")),
-        (
-            "inbox_failures_total", "counter", "Attempts that failed, by the class of the error.",
-            [
-                ({"handler": name, "reason": reason}, times)
-                for name, each in status.items()
-                for reason, times in each.failures.items()
-            ],
-        ),
-    ]  # fmt: skip
-    return write(metrics)
+def metrics(using: str) -> Iterator[str]:
+    """The state as metrics."""
+    found = read(using)
+    for key, (name, text) in _METRICS.items():
+        yield metric(name, text, [({"handler": each}, found[each][key]) for each in found])
+    states = _samples(found, "states", "state")
+    yield metric("inbox_messages", "Messages that are not processed, by state.", states)
+    failures = _samples(found, "failures", "reason")
+    text = "Attempts that failed, by the class of the error."
+    yield metric("inbox_failures_total", text, failures)
+
+
+def _samples(
+    found: Mapping[str, Mapping[str, Any]], key: str, label: str
+) -> list[tuple[dict[str, str], float]]:
+    return [
+        ({"handler": handler, label: name}, count)
+        for handler, each in found.items()
+        for name, count in each[key].items()
+    ]
+
+
+# The chain is nobody else's meanwhile.
+_CHOSEN = f"""
+SELECT m.id, pg_try_advisory_xact_lock({CHAIN_LOCK}) FROM inbox_message AS m
+WHERE id = ANY(%s) AND state IN ('dead', 'failed') ORDER BY id
+"""  # noqa: S608 - our own constants
+_RETRY = """
+UPDATE inbox_message SET state = 'failed', attempts = 0, holds = true, due_at = timestamptz 'epoch'
+WHERE id = ANY(%s) AND state IN ('dead', 'failed') RETURNING id
+"""
+_DISCARD = f"""
+WITH gone AS (
+    DELETE FROM inbox_message WHERE id = ANY(%s) AND state IN ('dead', 'failed')
+    RETURNING id, handler, identity, chain, clock_timestamp() AS at
+), next AS (
+    UPDATE inbox_message SET due_at = timestamptz 'epoch' WHERE due_at IS NULL AND state = 'new'
+        AND id IN (
+            SELECT (
+                SELECT m.id FROM inbox_message AS m WHERE m.handler = gone.handler
+                    AND m.chain = gone.chain AND m.holds AND m.id > gone.id ORDER BY m.id LIMIT 1
+            ) FROM gone
+        )
+), known AS (
+    INSERT INTO inbox_done (handler, identity, done_at, slot)
+    SELECT handler, identity, at, mod(floor(extract(epoch FROM at) / 86400)::bigint, {SLOTS})
+    FROM gone
+)
+SELECT id FROM gone
+"""  # noqa: S608 - our own constants
+
+
+def retry(ids: Collection[int], using: str) -> list[int]:
+    """Have dead letters and failed messages tried again at once; returns those."""
+    return _on_chosen(_RETRY, ids, using)
+
+
+def discard(ids: Collection[int], using: str) -> list[int]:
+    """Give up dead letters and failed messages: they count as processed, and the later messages of
+    their keys go on. Returns those that were given up."""
+    return _on_chosen(_DISCARD, ids, using)
+
+
+def _on_chosen(statement: str, ids: Collection[int], using: str) -> list[int]:
+    with transaction.atomic(using=using), connections[using].cursor() as cursor:
+        cursor.execute(_CHOSEN, [list(ids)])
+        free = [id for id, locked in cursor.fetchall() if locked]
+        cursor.execute(statement, [free])
+        return sorted(id for (id,) in cursor.fetchall())

@@ -1,12 +1,10 @@
 """Processes messages, one after the other: attempt, effect, and what became of it."""
 
-from __future__ import annotations
-
 import logging
 import signal
 import threading
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from types import FrameType
@@ -15,11 +13,11 @@ import psycopg
 from django.db import InterfaceError, OperationalError, connections, transaction
 from django.db.backends.base.base import BaseDatabaseWrapper
 
+from outbox.conf import Backoff
 from outbox.inbox import queue
-from outbox.inbox.conf import Conf
+from outbox.inbox.conf import InboxConf
 from outbox.inbox.message import Handler, Message, Reject
 from outbox.inbox.queue import Turn, storable
-from outbox.relay.backoff import Backoff
 
 
 class TimeLimit(BaseException):
@@ -28,8 +26,7 @@ class TimeLimit(BaseException):
 
 @contextmanager
 def limited(seconds: float) -> Iterator[None]:
-    """Raises TimeLimit in the block after so many seconds. Python looks at signals between its own
-    instructions, in the main thread only: elsewhere the limit is PostgreSQL's."""
+    """Raises TimeLimit in the block after so many seconds."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -66,10 +63,9 @@ class _Taken(Exception):
 class Worker:
     """One for each process. counts: by handler and what, since they were last taken."""
 
-    conf: Conf
+    conf: InboxConf
     alias: str
     handlers: Mapping[str, Handler]
-    topics: Collection[str]
     counts: Counter[tuple[str, str]] = field(default_factory=Counter)
     # An attempt that ended with the connection, and its error; None: the database was away.
     _unsettled: tuple[Turn, str | None] | None = None
@@ -81,7 +77,7 @@ class Worker:
     def one(self) -> bool:
         """Process a message that is due. False: there is none. Raises Away."""
         self._settle()
-        turn = queue.take(self.handlers, self.topics, self.alias)
+        turn = queue.take(self.handlers, self.alias)
         if turn is None:
             return False
         # What is raised ends the connection, and the lock with it.
@@ -148,8 +144,7 @@ class Worker:
     def _is_outage(
         self, turn: Turn, handler: Handler, error: BaseException, *, usable: bool
     ) -> bool:
-        """Whether the database is to blame. Not for ever: a message that breaks the connection each
-        time has its attempts counted after as many losses."""
+        """Whether the database is to blame. Not for ever."""
         if _took_too_long(error) or self._losses[turn.id] >= (
             handler.attempts or self.conf.attempts
         ):
@@ -182,8 +177,7 @@ def _text(error: str) -> str:
 
 
 def _at_rest(connection: BaseDatabaseWrapper) -> bool:
-    """Whether Django knows of no transaction. If the time limit interrupted Django's own code, one
-    can be open still: nothing that is done after it would be committed."""
+    """Whether Django knows of no transaction."""
     return connection.autocommit and not (
         connection.in_atomic_block or connection.atomic_blocks or connection.savepoint_ids
     )

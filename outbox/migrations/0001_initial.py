@@ -1,6 +1,5 @@
 """The tables, by SQL: partitions and partial indexes."""
 
-import django.db.models.deletion
 from django.db import migrations, models
 
 BUCKETS = 64
@@ -67,6 +66,11 @@ DROP = (
 )
 
 
+def _options(name):
+    plural = f"{name}s"
+    return {"db_table": f"outbox_{name}", "verbose_name": name, "verbose_name_plural": plural}
+
+
 class Migration(migrations.Migration):
     initial = True
     dependencies = []
@@ -78,34 +82,19 @@ class Migration(migrations.Migration):
                 migrations.CreateModel(
                     name="Document",
                     fields=[
-                        (
-                            "key",
-                            models.TextField(
-                                primary_key=True, serialize=False, verbose_name="document"
-                            ),
-                        ),
-                        ("bucket", models.SmallIntegerField(verbose_name="bucket")),
-                        ("version", models.IntegerField(verbose_name="newest version")),
-                        ("sent", models.IntegerField(verbose_name="sent up to")),
-                        ("type", models.SmallIntegerField(verbose_name="type")),
+                        ("key", models.TextField("document", primary_key=True, serialize=False)),
+                        ("bucket", models.SmallIntegerField("bucket")),
+                        ("version", models.IntegerField("newest version")),
+                        ("sent", models.IntegerField("sent up to")),
+                        ("type", models.SmallIntegerField("type")),
                         ("digest", models.BinaryField()),
-                        ("recorded_at", models.DateTimeField(verbose_name="recorded at")),
-                        (
-                            "waiting_since",
-                            models.DateTimeField(null=True, verbose_name="waiting since"),
-                        ),
-                        ("attempts", models.IntegerField(verbose_name="failed attempts")),
-                        (
-                            "next_attempt_at",
-                            models.DateTimeField(null=True, verbose_name="next attempt"),
-                        ),
-                        ("last_error", models.TextField(verbose_name="last error")),
+                        ("recorded_at", models.DateTimeField("recorded at")),
+                        ("waiting_since", models.DateTimeField("waiting since", null=True)),
+                        ("attempts", models.IntegerField("failed attempts")),
+                        ("next_attempt_at", models.DateTimeField("next attempt", null=True)),
+                        ("last_error", models.TextField("last error")),
                     ],
-                    options={
-                        "verbose_name": "document",
-                        "verbose_name_plural": "documents",
-                        "db_table": "outbox_document",
-                    },
+                    options=_options("document"),
                 ),
                 migrations.CreateModel(
                     name="Message",
@@ -113,13 +102,7 @@ class Migration(migrations.Migration):
                         (
                             "pk",
                             models.CompositePrimaryKey(
-                                "document",
-                                "version",
-                                "slot",
-                                blank=True,
-                                editable=False,
-                                primary_key=True,
-                                serialize=False,
+                                "document", "version", "slot", serialize=False
                             ),
                         ),
                         ("document", models.TextField()),
@@ -133,25 +116,19 @@ class Migration(migrations.Migration):
                         ("data", models.TextField()),
                         ("slot", models.SmallIntegerField()),
                     ],
-                    options={
-                        "db_table": "outbox_message",
-                    },
+                    options={"db_table": "outbox_message"},
                 ),
                 migrations.CreateModel(
                     name="Relay",
                     fields=[
                         ("id", models.BigAutoField(primary_key=True, serialize=False)),
-                        ("name", models.TextField(verbose_name="name")),
-                        ("started_at", models.DateTimeField(verbose_name="started at")),
-                        ("beat", models.BigIntegerField(verbose_name="beats")),
-                        ("in_hand", models.JSONField(default=list, verbose_name="being sent")),
-                        ("last_error", models.TextField(default="", verbose_name="last error")),
+                        ("name", models.TextField("name")),
+                        ("started_at", models.DateTimeField("started at")),
+                        ("beat", models.BigIntegerField("beats")),
+                        ("in_hand", models.JSONField("being sent", default=list)),
+                        ("last_error", models.TextField("last error", default="")),
                     ],
-                    options={
-                        "verbose_name": "relay",
-                        "verbose_name_plural": "relays",
-                        "db_table": "outbox_relay",
-                    },
+                    options=_options("relay"),
                 ),
                 migrations.CreateModel(
                     name="Tally",
@@ -159,35 +136,24 @@ class Migration(migrations.Migration):
                         ("what", models.TextField(primary_key=True, serialize=False)),
                         ("times", models.BigIntegerField()),
                     ],
-                    options={
-                        "db_table": "outbox_tally",
-                    },
+                    options={"db_table": "outbox_tally"},
                 ),
                 migrations.CreateModel(
                     name="Bucket",
                     fields=[
                         (
                             "number",
-                            models.SmallIntegerField(
-                                primary_key=True, serialize=False, verbose_name="number"
-                            ),
+                            models.SmallIntegerField("number", primary_key=True, serialize=False),
                         ),
                         (
                             "owner",
                             models.ForeignKey(
-                                db_column="owner",
-                                null=True,
-                                on_delete=django.db.models.deletion.DO_NOTHING,
+                                "outbox.relay", models.DO_NOTHING, null=True, db_column="owner",
                                 related_name="buckets",
-                                to="outbox.relay",
                             ),
                         ),
                     ],
-                    options={
-                        "verbose_name": "bucket",
-                        "verbose_name_plural": "buckets",
-                        "db_table": "outbox_bucket",
-                    },
+                    options=_options("bucket"),
                 ),
             ],
         ),

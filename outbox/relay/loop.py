@@ -1,7 +1,5 @@
 """The relay's loop: beats, sends what waits, sleeps until PostgreSQL notifies it."""
 
-from __future__ import annotations
-
 import logging
 import os
 import socket
@@ -14,12 +12,12 @@ from time import monotonic, sleep
 
 import psycopg
 
-from outbox.conf import Conf
-from outbox.relay import cleaning, database, membership, queue
-from outbox.relay.backoff import Backoff
-from outbox.relay.database import Connection
+from outbox import database
+from outbox.conf import Backoff, Conf
+from outbox.database import Connection
+from outbox.relay import membership, queue
 from outbox.relay.membership import Fenced, Membership
-from outbox.relay.queue import Due, Failure, Outcome, Reader
+from outbox.relay.queue import Due, DueReader, Failure, Outcome
 from outbox.relay.sender import Sender
 from outbox.status import FAILURE
 from outbox.writer import CHANNEL
@@ -39,7 +37,7 @@ _NO_VERSION = 2**31 - 1
 
 
 @dataclass(slots=True)
-class Relay:
+class RelayLoop:
     """A relay for one database. stop: set it to have run() finish what is on its way and return."""
 
     conf: Conf
@@ -49,7 +47,7 @@ class Relay:
     until_idle: float | None = None
     _sender: Sender = field(init=False)
     _member: Membership = field(init=False)
-    _reader: Reader = field(default_factory=Reader)
+    _reader: DueReader = field(default_factory=DueReader)
     # What Kafka has answered and the database does not know yet.
     _unsettled: dict[str, tuple[Outcome, float]] = field(default_factory=dict)
     _counts: Counter[str] = field(default_factory=Counter)
@@ -100,8 +98,7 @@ class Relay:
         self._member.leave(connection)
 
     def _end(self, connection: Connection) -> None:
-        """What is confirmed and not written would be sent again: wait for its writers, but not for
-        ever."""
+        """Wait for the writers of what is confirmed, but not for ever."""
         until = monotonic() + self.conf.lease_seconds
         self._settle(connection, [*self._unsettled])
         while self._unsettled and monotonic() < until:
@@ -117,7 +114,7 @@ class Relay:
         self._member.add(connection, self._take_counts())
         queue.bring_nearer(connection, self._member.buckets, self.conf.retry_most_seconds)
         if 0 in self._member.buckets and monotonic() >= self._clean_at:
-            cleaning.clean(connection, self.conf.keep_days, lambda: self._beat(connection))
+            queue.clean(connection, self.conf.keep_days, lambda: self._beat(connection))
             self._clean_at = monotonic() + _CLEAN_SECONDS
 
     def _beat(self, connection: Connection) -> None:
@@ -185,8 +182,7 @@ class Relay:
         self, outcomes: list[Outcome], progress: bool, seconds: float, *, retries: bool
     ) -> None:
         """After an outage nothing is sent for a while. If versions timed out in a round of so many
-        seconds, rounds with retries take at most a third of the time. A round without them does not
-        put them off: each round may have a new version that times out."""
+        seconds, rounds with retries take at most a third of the time."""
         errors = [each.failure for each in outcomes if each.failure and each.failure.outage]
         late = any(each.failure and each.failure.late for each in outcomes)
         if progress:

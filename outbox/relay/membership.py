@@ -1,11 +1,5 @@
-"""Which relays are alive, and which buckets each of them has.
-
-A relay is alive as long as its beat grows. Others watch it with their own clocks, so no clock that
-is set back or differs makes a lease longer or shorter. Who has seen the same beat for a whole
-lease deletes the row of that relay; its buckets are free with that.
-"""
-
-from __future__ import annotations
+"""Which relays are alive, and which buckets each has. A relay is alive as long as its beat
+grows."""
 
 import json
 import logging
@@ -15,7 +9,7 @@ from time import monotonic
 
 import psycopg
 
-from outbox.relay.database import Connection
+from outbox.database import Connection
 from outbox.writer import BUCKETS
 
 logger = logging.getLogger(__name__)
@@ -45,8 +39,7 @@ class Fenced(Exception):
 
 @dataclass(slots=True)
 class Membership:
-    """This relay among the others. buckets: those that it alone sends. hurried: another relay came
-    or left."""
+    """This relay. buckets: those that it alone sends. hurried: another one came or left."""
 
     name: str
     lease: float
@@ -65,8 +58,7 @@ class Membership:
 
     @property
     def unbalanced(self) -> bool:
-        """Whether it is time to look at the others. Beats while versions are on their way do not
-        count: a relay that is always busy has others, too."""
+        """Whether it is time to look at the others."""
         return self.hurried or monotonic() - self._balanced_at > self.lease / 5
 
     @property

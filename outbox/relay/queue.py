@@ -1,18 +1,14 @@
-"""The relay's view of the tables: which documents wait, their versions, and what became of them.
-
-The relay never waits for a lock of a writer: a row that a writer has locked is written later.
-"""
-
-from __future__ import annotations
+"""The relay's view of the tables: which documents wait, their versions, and what became of them."""
 
 import json
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from outbox import ring
+from outbox import days
+from outbox.database import Connection
 from outbox.message import Version
-from outbox.relay.database import Connection
+from outbox.status import WAITING
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,9 +94,8 @@ FROM (
     ) AS m LIMIT %(rows)s
 ) AS m WHERE size - octet_length(data) < %(bytes)s
 """
-# The lock on the relay's row is the fence: who takes over its buckets deletes that row, and waits
-# for this statement, or this statement finds no row. A row that is further than the relay knows
-# had its version discarded by a person meanwhile.
+# The lock on the relay's row is the fence: who takes over its buckets deletes that row. A row that
+# is further than the relay knows had its version discarded by a person.
 _SETTLE = """
 WITH me AS (
     SELECT id FROM outbox_relay WHERE id = %(relay)s FOR KEY SHARE
@@ -124,6 +119,12 @@ UPDATE outbox_document AS d SET
 FROM outcome AS o WHERE o.key = d.key AND d.key IN (SELECT key FROM free)
 RETURNING d.key
 """
+# Whether a table of versions has one that is not sent.
+_UNSENT = f"""
+SELECT EXISTS (
+    SELECT FROM {WAITING} AS d JOIN {{table}} AS m ON m.document = d.key AND m.version > d.sent
+)
+"""  # noqa: S608 - our own constant
 # After the clock went back, no retry is further away than the longest pause.
 _NEARER = """
 UPDATE outbox_document SET next_attempt_at = clock_timestamp() + %(most)s * interval '1 second'
@@ -133,7 +134,7 @@ WHERE bucket = ANY(%(buckets)s::smallint[]) AND attempts > 0
 
 
 @dataclass(slots=True)
-class Reader:
+class DueReader:
     """Reads what is to be sent. Reads fewer rows at a time if they are large."""
 
     _rows: int = _LEAST_ROWS
@@ -148,9 +149,8 @@ class Reader:
         *,
         retries: bool = True,
     ) -> list[Due]:
-        """Documents whose next version may be sent now, the longest waiting first. known: the
-        newest versions of documents that need not be sent, though their rows say so. retries: also
-        those that failed."""
+        """Documents whose next version may be sent now, the longest waiting first. known: newest
+        versions that need not be sent. retries: also those that failed."""
         if not buckets:
             return []
         each = max(16, 2 * self._rows // len(buckets))
@@ -173,7 +173,7 @@ class Reader:
         given = {
             "keys": [due.document for due in documents],
             "sent": [due.sent for due in documents],
-            "slots": ring.slots(since, until),
+            "slots": days.slots(since, until),
             "chain": _CHAIN,
             "rows": self._rows,
             "bytes": _BYTES,
@@ -196,11 +196,8 @@ class Reader:
 def settle(
     connection: Connection, relay: int, outcomes: Iterable[tuple[Outcome, float]]
 ) -> set[str]:
-    """Write what became of documents, each with the pause before its next attempt in seconds.
-
-    Returns those that are written; not those that a writer has locked, and none if the relay has
-    lost its buckets.
-    """
+    """Write what became of documents, with the seconds before the next attempt. Returns those
+    written: not those that a writer has locked, none if the relay has lost its buckets."""
     rows = [
         (
             outcome.due.document,
@@ -226,6 +223,11 @@ def settle(
 def bring_nearer(connection: Connection, buckets: Collection[int], most: float) -> None:
     """Have no attempt further away than the longest pause, `most` seconds."""
     connection.execute(_NEARER, {"buckets": list(buckets), "most": most})
+
+
+def clean(connection: Connection, keep_days: int, beat: Callable[[], None]) -> list[str]:
+    """Truncate the tables of sent versions that are older than keep_days; their names."""
+    return days.clean(connection, "outbox_message", keep_days, _UNSENT, beat)
 
 
 def _next(due: Due, versions: list[Version]) -> list[Version]:

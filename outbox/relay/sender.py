@@ -1,10 +1,4 @@
-"""Hands versions to Kafka: the next version of a document when the one before is confirmed.
-
-So order within a document depends on nothing but this module, and a version that Kafka refuses
-stops its document only.
-"""
-
-from __future__ import annotations
+"""Hands versions to Kafka: the next version of a document when the one before is confirmed."""
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
@@ -14,7 +8,7 @@ from typing import Any, Final
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
-from outbox.conf import FIXED_IN_KAFKA, Conf
+from outbox.conf import Conf
 from outbox.errors import WrongSettings
 from outbox.message import IDEMPOTENCY_KEY
 from outbox.relay.queue import Chain, Failure, Outcome
@@ -30,6 +24,12 @@ _DEFAULTS: Final[Mapping[str, Any]] = {
     "reconnect.backoff.max.ms": 1_000,
     # A missing topic is reported after this, not after a timeout that looks like an outage.
     "topic.metadata.propagation.max.ms": 1_000,
+}
+# What the promises depend on.
+_FIXED: Final[Mapping[str, Any]] = {
+    "enable.idempotence": True,
+    "acks": "all",
+    "delivery.report.only.error": False,
 }
 _OUTAGES: Final = frozenset({
     KafkaError._MSG_TIMED_OUT,
@@ -203,7 +203,7 @@ class Sender:
         if self._producer is None:
             # A relay that is frozen for longer than its lease must not send what it had queued.
             timeout = {"message.timeout.ms": int(self.conf.lease_seconds * 500)}
-            settings = {**_DEFAULTS, **self.conf.kafka, **FIXED_IN_KAFKA, **timeout}
+            settings = {**_DEFAULTS, **self.conf.kafka, **_FIXED, **timeout}
             self._producer = Producer({**settings, "error_cb": _log}, logger=logger)
         return self._producer
 

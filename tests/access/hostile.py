@@ -1,8 +1,6 @@
 """Hostile tokens: each is wrong in one thing. By what is wrong, how it is made and what the refusal
 of a Bearer token says."""
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import hmac
@@ -12,7 +10,7 @@ from collections.abc import Callable
 
 import jwt
 from cryptography.hazmat.primitives import serialization
-from cryptography.hazmat.primitives.asymmetric import ec, ed25519
+from cryptography.hazmat.primitives.asymmetric import ec
 
 from tests.access.issuer import CLIENT, EC, OTHER_RSA, RSA, SMALL_RSA, Issuer, jwk, unsigned
 
@@ -21,12 +19,7 @@ PUBLIC = RSA.public_key()
 PEM = PUBLIC.public_bytes(
     serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo
 )
-DER = PUBLIC.public_bytes(
-    serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo
-)
 P384 = ec.generate_private_key(ec.SECP384R1())
-K256 = ec.generate_private_key(ec.SECP256K1())
-ED = ed25519.Ed25519PrivateKey.generate()
 
 Make = Callable[[Issuer], str]
 
@@ -89,12 +82,7 @@ def inserted(token: str, what: str) -> str:
 HOSTILE: dict[str, tuple[Make, str]] = {
     "nothing": (lambda _: "", "not a JWT"),
     "one word": (lambda _: "abc", "not a JWT"),
-    "two parts": (lambda i: i.token().rpartition(".")[0], "not a JWT"),
-    "four parts": (lambda i: i.token() + ".x", "not a JWT"),
-    "encrypted, five parts": (lambda _: "a.b.c.d.e", "not a JWT"),
-    "not base64": (lambda _: "!.!.!", "not a JWT"),
     "not ASCII": (lambda i: i.token() + "ё", "not a JWT"),
-    "a NUL": (lambda i: "\0" + i.token(), "not a JWT"),
     "far too long": (lambda i: i.token(filler="x" * 20_000), "too long"),
     "claims are a list": (
         lambda _: unsigned({"alg": "RS256"}, []),  # type: ignore[arg-type]
@@ -104,13 +92,9 @@ HOSTILE: dict[str, tuple[Make, str]] = {
     "issuer is a list": (lambda i: unsigned({"alg": "RS256"}, i.claims(iss=["x"])), "no issuer"),
     "another issuer": (lambda i: i.token(iss="https://evil.example"), "issuer is not accepted"),
     "issued at a number beyond float": (lambda i: i.token(iat=-(10**400)), "too old"),
-    "subject has a NUL": (lambda i: i.token(sub="a\0b"), "subject is not text"),
     "subject has a line feed": (lambda i: i.token(sub="a\nb"), "subject is not text"),
     "subject of 256 characters": (lambda i: i.token(sub="a" * 256), "subject is not text"),
-    "issuer with a slash more": (lambda i: i.token(iss=i.url + "/"), "issuer is not accepted"),
-    "issuer in other case": (lambda i: i.token(iss=i.url.upper()), "issuer is not accepted"),
     "alg none": (lambda i: unsigned({"alg": "none", "kid": "rsa"}, i.claims()), "algorithm"),
-    "alg NONE": (lambda i: unsigned({"alg": "NoNe", "kid": "rsa"}, i.claims()), "algorithm"),
     "no alg": (lambda i: unsigned({"kid": "rsa"}, i.claims()), "algorithm"),
     "alg is a list": (lambda i: unsigned({"alg": ["RS256"], "kid": "rsa"}, i.claims()), "algor"),
     "HS256 with the public key": (lambda i: hs256(i, PEM), "algorithm"),
@@ -120,9 +104,7 @@ HOSTILE: dict[str, tuple[Make, str]] = {
     "another key under our key's id": (lambda i: i.token(key=OTHER_RSA), "signature"),
     "unknown key id": (lambda i: i.token(kid="unknown"), "does not have"),
     "key id is a number": (
-        lambda i: unsigned({"alg": "RS256", "kid": 7}, i.claims()),
-        "not a JWT",
-    ),
+        lambda i: unsigned({"alg": "RS256", "kid": 7}, i.claims()), "not a JWT"),
     "no key id though there are several keys": (
         lambda i: i.keys.append(jwk(OTHER_RSA, "second")) or i.token(kid=None),  # type: ignore[func-returns-value]
         "does not have",
@@ -151,14 +133,12 @@ HOSTILE: dict[str, tuple[Make, str]] = {
     "expired": (lambda i: i.token(exp=int(time.time()) - 120), "expired"),
     "never expires": (lambda i: i.token(exp=None), "lacks a claim"),
     "expiry is text": (lambda i: i.token(exp="tomorrow"), "wrong form"),
-    "expiry is a list": (lambda i: i.token(exp=[NOW + 100]), "wrong form"),
     "not before tomorrow": (lambda i: i.token(nbf=NOW + 86_400), "not valid yet"),
     "issued tomorrow": (lambda i: i.token(iat=NOW + 86_400, exp=NOW + 90_000), "not valid yet"),
     "issued at no time": (lambda i: i.token(iat=None), "lacks a claim"),
     "issued two days ago": (lambda i: i.token(iat=NOW - 172_800), "too old"),
     "no audience": (lambda i: i.token(aud=None), "lacks a claim"),
     "another audience": (lambda i: i.token(aud="other"), "another audience"),
-    "audience begins like ours": (lambda i: i.token(aud=CLIENT + "-x"), "another audience"),
     "audience is an object": (lambda i: i.token(aud={CLIENT: 1}), "audience|wrong form"),
     "no subject": (lambda i: i.token(sub=None), "lacks a claim"),
     "subject is a number": (lambda i: unsigned_signed(i, sub=7), "wrong form|not text"),
@@ -174,24 +154,6 @@ HOSTILE: dict[str, tuple[Make, str]] = {
         ),
         "not a JWT|names no issuer",
     ),
-    "HS256 with the public key as DER": (lambda i: hs256(i, DER), "algorithm"),
-    "HS256 with the public key as JWK": (
-        lambda i: hs256(i, json.dumps(jwk(RSA, "rsa")).encode()),
-        "algorithm",
-    ),
-    "HS256 with an empty key": (lambda i: hs256(i, b""), "algorithm"),
-    "RS384": (lambda i: i.token(algorithm="RS384"), "algorithm"),
-    "PS512": (lambda i: i.token(algorithm="PS512"), "algorithm"),
-    "ES384 with a key of its curve": (
-        lambda i: with_key(i, jwk(P384, "p384"), i.token(P384, "ES384", "p384")),
-        "algorithm",
-    ),
-    "ES256K": (lambda i: i.token(K256, "ES256K", "ec"), "algorithm"),
-    "EdDSA": (lambda i: i.token(ED, "EdDSA", "ed"), "algorithm"),
-    "alg in lower case": (
-        lambda i: unsigned({"alg": "rs256", "kid": "rsa"}, i.claims()),
-        "algorithm",
-    ),
     "alg twice, none last": (
         lambda i: raw(b'{"alg":"RS256","kid":"rsa","alg":"none"}', json.dumps(i.claims()).encode()),
         "algorithm",
@@ -199,9 +161,7 @@ HOSTILE: dict[str, tuple[Make, str]] = {
     "RS256 with a key for PS256": (lambda i: of_no_use(i, alg="PS256"), "does not have"),
     "a key for signing only": (lambda i: of_no_use(i, key_ops=["sign"]), "does not have"),
     "ES256 with the id of an RSA key": (
-        lambda i: i.token(key=EC, algorithm="ES256", kid="rsa"),
-        "does not have",
-    ),
+        lambda i: i.token(key=EC, algorithm="ES256", kid="rsa"), "does not have"),
     "ES256 with a key of another curve": (
         lambda i: with_key(
             i, jwk(P384, "p384"), unsigned({"alg": "ES256", "kid": "p384"}, i.claims(), b"x" * 96)
@@ -209,12 +169,6 @@ HOSTILE: dict[str, tuple[Make, str]] = {
         "does not have",
     ),
     "ECDSA signature of zeros": (lambda i: es256(i, bytes(64)), "signature"),
-    "ECDSA signature as DER": (lambda i: es256(i, bytes.fromhex("3006020100020100")), "signature"),
-    "ECDSA signature of one byte": (lambda i: es256(i, b"\0"), "signature"),
-    "RSA signature of zeros": (
-        lambda i: unsigned({"alg": "RS256", "kid": "rsa"}, i.claims(), bytes(256)),
-        "signature",
-    ),
     "signature cut short": (lambda i: i.token()[:-18], "signature"),
     "claims cut short": (
         lambda i: ".".join(
@@ -223,80 +177,30 @@ HOSTILE: dict[str, tuple[Make, str]] = {
         "not a JWT",
     ),
     "a space within": (lambda i: inserted(i.token(), " "), "not a JWT"),
-    "a line feed within": (lambda i: inserted(i.token(), "\n"), "not a JWT"),
-    "padding within": (lambda i: inserted(i.token(), "="), "not a JWT"),
-    "padding at the end": (lambda i: i.token() + "==", "not a JWT"),
     "no characters of base64 at the end": (lambda i: i.token() + "!!!!", "not a JWT"),
-    "line feeds at the end": (lambda i: i.token() + "\n\n", "not a JWT"),
-    "the other alphabet of base64": (lambda i: inserted(i.token(), "+/"), "not a JWT"),
-    "keys at an address in the header (x5u)": (
-        lambda i: i.token(key=OTHER_RSA, kid="mine", header={"x5u": "http://127.0.0.1:9/pem"}),
-        "does not have",
-    ),
-    "a certificate in the header (x5c)": (
-        lambda i: i.token(key=OTHER_RSA, kid="mine", header={"x5c": ["MIIB"]}),
-        "does not have",
-    ),
     "its own key under our key's id": (
-        lambda i: i.token(key=OTHER_RSA, header={"jwk": jwk(OTHER_RSA, "rsa")}),
-        "signature",
-    ),
-    "key id is a path": (lambda i: i.token(kid="../../../../dev/null"), "does not have"),
-    "key id is SQL": (lambda i: i.token(kid="x' OR '1'='1"), "does not have"),
+        lambda i: i.token(key=OTHER_RSA, header={"jwk": jwk(OTHER_RSA, "rsa")}), "signature"),
     "key id is empty": (
-        lambda i: unsigned({"alg": "RS256", "kid": ""}, i.claims(), b"x"),
-        "does not have",
-    ),
-    "claims are not encoded (b64)": (
-        lambda i: i.token(header={"b64": False, "crit": ["b64"]}),
-        "JWT|extension|signature",
-    ),
+        lambda i: unsigned({"alg": "RS256", "kid": ""}, i.claims(), b"x"), "does not have"),
     "header is a list": (
-        lambda i: raw(b'["RS256"]', json.dumps(i.claims()).encode()),
-        "not a JWT",
-    ),
+        lambda i: raw(b'["RS256"]', json.dumps(i.claims()).encode()), "not a JWT"),
     "a token in a token": (
-        lambda i: raw(b'{"alg":"RS256","kid":"rsa","cty":"JWT"}', i.token().encode()),
-        "not a JWT",
-    ),
+        lambda i: raw(b'{"alg":"RS256","kid":"rsa","cty":"JWT"}', i.token().encode()), "not a JWT"),
     "claims are not UTF-8": (
-        lambda _: raw(b'{"alg":"RS256","kid":"rsa"}', b'{"iss":"\xff"}'),
-        "not a JWT",
-    ),
+        lambda _: raw(b'{"alg":"RS256","kid":"rsa"}', b'{"iss":"\xff"}'), "not a JWT"),
     "issuer twice, ours first": (
         lambda i: with_claims(i, lambda t: t[:-1] + ', "iss": "https://evil.example"}'),
         "issuer is not accepted",
     ),
     "expiry twice, the past last": (
-        lambda i: with_claims(i, lambda t: t[:-1] + ', "exp": 1}'),
-        "expired",
-    ),
+        lambda i: with_claims(i, lambda t: t[:-1] + ', "exp": 1}'), "expired"),
     "expiry is no number": (
-        lambda i: with_claims(i, lambda t: t[:-1] + ', "exp": NaN}'),
-        "wrong form|JWT|expired",
-    ),
-    "expiry is infinite": (
-        lambda i: with_claims(i, lambda t: t[:-1] + ', "exp": Infinity}'),
-        "wrong form|JWT",
-    ),
+        lambda i: with_claims(i, lambda t: t[:-1] + ', "exp": NaN}'), "wrong form|JWT|expired"),
     "expiry is true": (lambda i: i.token(exp=True), "wrong form|expired"),
-    "not before is text": (lambda i: i.token(nbf="now"), "wrong form"),
-    "issued at is text": (lambda i: i.token(iat="now"), "wrong form"),
     "no audience in the list": (lambda i: i.token(aud=[]), "lacks a claim"),
     "audience is a list of lists": (lambda i: i.token(aud=[[CLIENT]]), "audience|wrong form"),
-    "audience is a number": (lambda i: i.token(aud=7), "audience|wrong form"),
-    "audience with a space more": (lambda i: i.token(aud=CLIENT + " "), "another audience"),
     "issuer with a NUL": (lambda i: i.token(iss=i.url + "\0"), "issuer is not accepted"),
-    "issuer with another port": (
-        lambda i: i.token(iss=i.url.replace("/realm", "1/realm")),
-        "issuer is not accepted",
-    ),
-    "issuer with a user": (
-        lambda i: i.token(iss=i.url.replace("//", "//x@")),
-        "issuer is not accepted",
-    ),
-    "subject of direction marks": (lambda i: i.token(sub="a\u202eb"), "subject is not text"),
-}
+}  # fmt: skip
 
 
 # Wrong only as access tokens.
@@ -306,10 +210,12 @@ BEARER: dict[str, tuple[Make, str]] = {
     "an ID token by its hash": (lambda i: i.token(at_hash="x"), "not an access token"),
     "a refresh token": (lambda i: i.token(typ="Refresh"), "not an access token"),
     "client id is an object": (lambda i: i.token(client_id={"a": 1}), "client id is not text"),
-    "an ID token by its header": (lambda i: i.token(header={"typ": "id+jwt"}), "not an access"),
-    "a security event": (lambda i: i.token(header={"typ": "secevent+jwt"}), "not an access token"),
+    "bound to a key of the caller": (lambda i: i.token(cnf={"jkt": "x"}), "bound to a key"),
     "client id of 256 characters": (lambda i: i.token(client_id="a" * 256), "not text"),
 }
+
+# One for each sentence of a refusal: where tokens arrive, each sentence is tried once.
+ONE_OF_EACH = list({why: name for name, (_, why) in (HOSTILE | BEARER).items()}.values())
 
 # Wrong only as ID tokens.
 IDENTITY: dict[str, Make] = {

@@ -3,8 +3,6 @@
 A real provider signs only what is right; these tests need tokens that are wrong in one thing each.
 """
 
-from __future__ import annotations
-
 import base64
 import json
 import ssl
@@ -16,6 +14,9 @@ from typing import Any, Self
 
 import jwt
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
+
+from annals.access.oidc.discovery import discoveries
+from annals.access.oidc.providers import Provider
 
 RSA = rsa.generate_private_key(65537, 2048)
 OTHER_RSA = rsa.generate_private_key(65537, 2048)
@@ -127,3 +128,10 @@ def unsigned(header: dict[str, object], claims: dict[str, object], signature: by
     """A token built from its parts."""
     parts = [json.dumps(each).encode() for each in (header, claims)] + [signature]
     return ".".join(base64.urlsafe_b64encode(part).rstrip(b"=").decode() for part in parts)
+
+
+def declare(settings: Any, issuer: Issuer, **more: Any) -> None:
+    """The issuer is the only provider of Annals, as `bank`; more: other fields of it."""
+    given = {"name": "bank", "title": "Bank", "issuer": issuer.url, "client_id": CLIENT}
+    settings.OIDC_PROVIDERS = (Provider(**given, roles={"staff": "support"}, **more),)
+    discoveries.cache_clear()

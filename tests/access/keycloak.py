@@ -1,7 +1,5 @@
 """Keycloak as a process, with its database in memory and the realm of docs/access.md."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 import shutil
@@ -47,7 +45,7 @@ def installed() -> Path:
     need.java()
     home = folder()
     if not home.exists():
-        need.maven_program("Keycloak")
+        need.program("mvn", "maven")
     home.parent.mkdir(parents=True, exist_ok=True)
     with process.exclusive(home.with_name("keycloak.lock")):
         if not home.exists():
@@ -134,12 +132,8 @@ class Keycloak:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.signal(signal.SIGKILL)
+        os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()
-
-    def signal(self, number: signal.Signals) -> None:
-        """Send it to Keycloak; SIGSTOP makes it hang, SIGCONT go on."""
-        os.killpg(self._process.pid, number)
 
     def _realm(self) -> None:
         """The realm `staff`: groups, people, Annals as a client, and a program."""

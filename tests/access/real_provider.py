@@ -1,7 +1,5 @@
 """A certified OpenID provider (oidc-provider, from npm) as a process, and a person who uses it."""
 
-from __future__ import annotations
-
 import html
 import json
 import os
@@ -114,10 +112,7 @@ class RealProvider:
                         "redirect": f"{base}/callback/",
                         "ended": f"{base}/logout/",
                     },
-                    "docs": {
-                        "id": "annals-docs",
-                        "redirect": f"{self.web}/api/docs/login/",
-                    },
+                    "docs": {"id": "annals-docs", "redirect": f"{self.web}/api/docs/login/"},
                 }
             )
         )
@@ -150,22 +145,6 @@ class RealProvider:
         """What a person fills in on a page of the provider."""
         prompt = re.search(r'name="prompt" value="(\w+)"', page)
         return {"prompt": prompt[1] if prompt else "login", "login": subject, "password": "x"}
-
-    def program_token(self, scope: str = SCOPE) -> str:
-        """A Bearer token of a service account."""
-        answer = requests.post(
-            f"{self.url}/token",
-            data={
-                "grant_type": "client_credentials",
-                "client_id": "annals",
-                "client_secret": SECRET,
-                "scope": scope,
-                "resource": "urn:annals:api",
-            },
-            timeout=10,
-        )
-        assert answer.status_code == 200, answer.text
-        return str(answer.json()["access_token"])
 
 
 class Known(Protocol):

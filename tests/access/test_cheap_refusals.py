@@ -1,7 +1,5 @@
 """Who is refused costs little: each check comes before the ones that cost more."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 
@@ -12,11 +10,9 @@ from django.db import connection
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
-from annals.access.oidc.discovery import discoveries
-from annals.access.oidc.providers import Provider
 from history.api.access import ALLOWANCES
-from tests.access.issuer import CLIENT, Issuer
-from tests.access.test_bearer_api import ADDRESS
+from tests.access.issuer import Issuer
+from tests.access.test_hostile import ADDRESS
 from tests.db.store import Store
 
 SEARCH = "/api/v1/search?q=A1"
@@ -31,21 +27,14 @@ def fresh() -> Iterator[None]:
 
 
 @pytest.fixture
-def issuer(settings: Any, store: Store) -> Iterator[Issuer]:
+def issuer(issuer: Issuer, store: Store) -> Issuer:
     store.add("A1", 0, {"rate": "1"}, 0)
-    with Issuer() as running:
-        bank = Provider(name="bank", title="Bank", issuer=running.url, client_id=CLIENT)
-        settings.OIDC_PROVIDERS = (bank,)
-        discoveries.cache_clear()
-        yield running
-    discoveries.cache_clear()
+    return issuer
 
 
 def queries(client: Client, address: str, **headers: str) -> list[str]:
     """What the database was asked, but for the row of the journal."""
-    with CaptureQueriesContext(
-        connection,
-    ) as seen:
+    with CaptureQueriesContext(connection) as seen:
         client.get(address, headers=headers)
     asked = [each["sql"] for each in seen.captured_queries]
     return [each for each in asked if "access_journal" not in each and "SAVEPOINT" not in each]

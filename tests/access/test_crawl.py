@@ -1,8 +1,6 @@
 """Every link of every page, followed as each role: none is broken, none leads to what the role may
 not see, and no page fails."""
 
-from __future__ import annotations
-
 import re
 from collections import Counter, deque
 from collections.abc import Iterator
@@ -17,7 +15,7 @@ from django.urls import Resolver404, resolve
 
 from annals.access.roles import ROLES
 from history.models import FieldLabel
-from tests.access.masked_answers import mark
+from tests.access.test_masking_properties import mark
 from tests.access.test_permissions import filled
 from tests.db.conftest import store
 from tests.db.store import Store

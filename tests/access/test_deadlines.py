@@ -1,33 +1,24 @@
-"""Every request has a deadline, ends when its client leaves, and has a share if it is dear."""
-
-from __future__ import annotations
+"""Every request has a deadline, and a share if it is dear."""
 
 import math
-import os
-import signal
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 from django.contrib.auth.models import User
 from django.db import connection
-from django.http import HttpRequest, HttpResponse, StreamingHttpResponse
+from django.http import HttpRequest, HttpResponse
 from django.test import Client, RequestFactory
 from django.urls import reverse
 
-from annals.access.journal import screen
-from annals.serving import watch
-from annals.serving.deadlines import Deadlines
-from annals.serving.visit import VISIT, Visit
-from history import deadline, shares
-from history.deadline import Deadline, TooLongError
-from history.shares import BusyError, Share
+from annals.handling import Deadlines
+from history.requests import deadline, worker_shares
+from history.requests.deadline import Deadline, TooLongError
+from history.requests.worker_shares import BusyError, Share
 from tests.consuming import until
-from tests.db.partitioned import raw
 from tests.db.store import Store
 
 DOWNLOAD = f"{reverse('admin:journal')}?format=csv"
@@ -37,8 +28,9 @@ View = Callable[[HttpRequest], HttpResponse]
 
 
 def sleeping(_: HttpRequest) -> HttpResponse:
-    """A view whose statement takes a minute."""
+    """A view whose statement takes a minute, with the limit that statements of the web have."""
     with connection.cursor() as cursor:
+        cursor.execute("SET statement_timeout = '1s'")
         cursor.execute("SELECT pg_sleep(60)")
     return HttpResponse("slept")
 
@@ -49,7 +41,7 @@ def computing(_: HttpRequest) -> HttpResponse:
         deadline.check()
 
 
-def asked(view: View, method: str = "GET", visit: Visit | None = None) -> HttpResponse:
+def asked(view: View) -> HttpResponse:
     """The answer of a view behind the middleware. What a view raises is answered as Django does."""
 
     def respond(request: HttpRequest) -> HttpResponse:
@@ -59,9 +51,7 @@ def asked(view: View, method: str = "GET", visit: Visit | None = None) -> HttpRe
             return middleware.process_exception(request, error) or HttpResponse(status=500)
 
     middleware = Deadlines(respond)
-    request = RequestFactory().generic(method, PATH)
-    request.META[VISIT] = visit or Visit()
-    return middleware(request)
+    return middleware(RequestFactory().get(PATH))
 
 
 @pytest.fixture
@@ -86,123 +76,8 @@ def test_at_the_deadline_the_work_ends(view: View) -> None:
     assert "Retry-After" not in answer.headers
 
 
-@pytest.mark.django_db(transaction=True)
-@pytest.mark.usefixtures("short")
-def test_time_in_the_queue_counts() -> None:
-    visit = Visit()
-    visit.arrived -= 2
-    answer = asked(lambda _: HttpResponse("never asked"), visit=visit)
-    assert (answer.status_code, code(answer)) == (503, "too_long")
-
-
-@pytest.mark.django_db(transaction=True)
-@pytest.mark.parametrize("view", [sleeping, computing])
-def test_when_the_client_leaves_the_work_ends(view: View) -> None:
-    visit = Visit()
-    timer = threading.Timer(0.5, visit.leave)
-    timer.start()
-    answer = asked(view, visit=visit)
-    timer.join()
-    assert (answer.status_code, code(answer)) == (499, "client_left")
-
-
-@pytest.mark.django_db(transaction=True)
-def test_a_change_is_finished_for_a_client_that_left() -> None:
-    visit = Visit()
-    visit.leave()
-
-    def change(_: HttpRequest) -> HttpResponse:
-        deadline.check()
-        return HttpResponse("changed")
-
-    assert asked(change, "POST", visit).content == b"changed"
-    assert asked(change, "GET", visit).status_code == 499
-
-
-@pytest.mark.django_db(transaction=True)
-def test_the_connection_works_after_a_cancelled_statement() -> None:
-    visit = Visit()
-    visit.leave()
-    assert asked(sleeping, visit=visit).status_code == 499
-
-    def small(_: HttpRequest) -> HttpResponse:
-        with connection.cursor() as cursor:
-            cursor.execute("SELECT pg_sleep(0.3)")
-        return HttpResponse("slept")
-
-    for _ in range(3):
-        assert asked(small).content == b"slept"
-
-
-@contextmanager
-def no_new_connections() -> Iterator[None]:
-    """PostgreSQL answers on its connections, but takes none: a cancellation gets no answer."""
-    with connection.cursor() as cursor:
-        cursor.execute("SHOW data_directory")
-        (folder,) = cursor.fetchone() or ("",)
-    postmaster = int((Path(folder) / "postmaster.pid").read_text().split()[0])
-    os.kill(postmaster, signal.SIGSTOP)
-    try:
-        yield
-    finally:
-        os.kill(postmaster, signal.SIGCONT)
-
-
-@pytest.mark.django_db(transaction=True)
-def test_a_cancellation_that_comes_late_ends_no_statement_of_another_request(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(watch, "CANCEL_S", 0.2)
-    visit = Visit()
-    used = []
-
-    def slow(_: HttpRequest) -> HttpResponse:
-        visit.leave()
-        with connection.cursor() as cursor:
-            cursor.execute("SELECT pg_backend_pid() FROM pg_sleep(2)")
-            used.append(cursor.fetchone())
-        return HttpResponse("slept")
-
-    with no_new_connections():
-        answer = asked(slow, visit=visit)
-        with connection.cursor() as cursor:
-            cursor.execute("SELECT 1")  # as the journal writes its row
-    assert answer.content == b"slept"
-    answer.close()
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT pg_backend_pid()")
-        assert [cursor.fetchone()] != used
-
-
-class Stuck:
-    """Django's connection of a request whose cancellation does not end."""
-
-    def __init__(self) -> None:
-        self.go = threading.Event()
-
-    @property
-    def connection(self) -> None:
-        self.go.wait(30)
-
-
-@pytest.mark.django_db(transaction=True)
-def test_a_cancellation_that_hangs_delays_no_other_one() -> None:
-    stuck, gone = Stuck(), Visit()
-    limit = Deadline(0.0)
-    guard = watch.Guard(limit, stuck)
-    with watch.over(guard):
-        guard.client_left()
-        until(guard._lock.locked, "the cancellation has not begun")
-        timer = threading.Timer(0.5, gone.leave)
-        timer.start()
-        assert asked(sleeping, visit=gone).status_code == 499
-        timer.join()
-        assert guard._lock.locked()
-        stuck.go.set()
-
-
 def test_a_share_runs_some_and_lets_some_wait(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shares, "WAIT_S", 30.0)
+    monkeypatch.setattr(worker_shares, "WAIT_S", 30.0)
     share, go, done = Share(2), threading.Event(), []
     inside = 0
 
@@ -227,23 +102,14 @@ def test_a_share_runs_some_and_lets_some_wait(monkeypatch: pytest.MonkeyPatch) -
         pass
 
 
-def test_who_waits_too_long_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shares, "WAIT_S", 0.1)
-    share = Share(1)
-    with share.taken(), pytest.raises(BusyError), share.taken():
-        pass
-    with share.taken():
-        pass
-
-
 @pytest.mark.django_db
 def test_dear_questions_are_refused_while_others_are_answered(
     store: Store, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store.add("A1", 0, {"n": 1}, 0)
-    monkeypatch.setattr(shares, "WAIT_S", 0.0)
+    monkeypatch.setattr(worker_shares, "WAIT_S", 0.0)
     full = Share(1)
-    monkeypatch.setattr(shares, "_share", full)
+    monkeypatch.setattr(worker_shares, "_share", full)
     basic = {"authorization": "Basic c3VwcG9ydDpzdXBwb3J0"}
     with full.taken():
         for dear in ("/blame", "/fields?path=/n", "?path=/n", "?archive=true", "?pageSize=101"):
@@ -265,9 +131,9 @@ def test_what_computes_for_long_is_dear_whatever_it_asks(
 ) -> None:
     for version in range(2):
         store.add("A1", version, {"n": version, "items": [{"id": n} for n in range(5)]}, version)
-    monkeypatch.setattr(shares, "WAIT_S", 0.0)
+    monkeypatch.setattr(worker_shares, "WAIT_S", 0.0)
     full = Share(1)
-    monkeypatch.setattr(shares, "_share", full)
+    monkeypatch.setattr(worker_shares, "_share", full)
     basic = {"authorization": "Basic c3VwcG9ydDpzdXBwb3J0"}
     client.force_login(User.objects.get(username="support"))
     screens = ("/admin/history/product-instance/A1/", "/admin/history/product-instance/A1/state/")
@@ -275,7 +141,7 @@ def test_what_computes_for_long_is_dear_whatever_it_asks(
     with full.taken():
         for each in asked:
             assert client.get(each, headers=basic).status_code == 200
-        monkeypatch.setattr(shares, "CHEAP_S", 0.0)
+        monkeypatch.setattr(worker_shares, "CHEAP_S", 0.0)
         for each in asked:
             answer = client.get(each, headers=basic)
             assert (each, answer.status_code, code(answer)) == (each, 503, "busy")
@@ -290,16 +156,16 @@ def test_what_computes_for_long_is_dear_whatever_it_asks(
 @pytest.mark.django_db
 def test_the_gaps_are_a_dear_question(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     """Their sums read all that are open. No login may hold all threads with them."""
-    monkeypatch.setattr(shares, "WAIT_S", 0.0)
+    monkeypatch.setattr(worker_shares, "WAIT_S", 0.0)
     full = Share(1)
-    monkeypatch.setattr(shares, "_share", full)
+    monkeypatch.setattr(worker_shares, "_share", full)
     ops = User.objects.get(username="ops")
     client.force_login(ops)
     with full.taken():
         assert client.get("/admin/gaps/").status_code == 503
         assert client.get("/admin/share/").status_code == 200
     assert client.get("/admin/gaps/").status_code == 200
-    monkeypatch.setattr(shares, "MOST_BESIDE", 0)
+    monkeypatch.setattr(worker_shares, "MOST_BESIDE", 0)
     with place_of(ops.pk):
         assert client.get("/admin/share/").status_code == 503
 
@@ -310,7 +176,7 @@ def place_of(login: int) -> Iterator[None]:
     begun, over = threading.Event(), threading.Event()
 
     def answer() -> None:
-        with shares.of_login(login), shares.dear():
+        with worker_shares.of_login(login), worker_shares.dear():
             begun.set()
             over.wait(20)
 
@@ -329,7 +195,7 @@ def test_a_login_that_has_most_places_leaves_the_threads_to_others(
     store: Store, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store.add("A1", 0, {"n": 1}, 0)
-    monkeypatch.setattr(shares, "_share", Share(3, 0))
+    monkeypatch.setattr(worker_shares, "_share", Share(3, 0))
     support, auditor = (User.objects.get(username=name) for name in ("support", "auditor"))
     other = Client()
     other.force_login(auditor)
@@ -347,14 +213,14 @@ def test_a_login_that_has_most_places_leaves_the_threads_to_others(
         assert other.get(PATH).status_code == other.get(screen).status_code == 200
         assert other.get(f"{PATH}/blame").status_code == 503
     assert client.get(PATH).status_code == client.get(screen).status_code == 200
-    assert not shares._taken
+    assert not worker_shares._taken
 
 
 @pytest.mark.django_db(transaction=True)
 def test_a_download_has_its_share_until_it_ends(
     client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(shares, "WAIT_S", 0.0)
+    monkeypatch.setattr(worker_shares, "WAIT_S", 0.0)
     client.force_login(User.objects.get(username="privacy"))
     for _ in range(2):
         first = client.get(DOWNLOAD)
@@ -363,34 +229,6 @@ def test_a_download_has_its_share_until_it_ends(
         first.close()
     assert b"".join(client.get(DOWNLOAD)).startswith(b"\xef\xbb\xbfat,login")  # type: ignore[arg-type]
     client.get(DOWNLOAD).close()
-
-
-@pytest.mark.django_db(transaction=True)
-def test_a_download_takes_no_place_of_other_dear_questions(
-    client: Client, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(shares, "WAIT_S", 0.0)
-    monkeypatch.setattr(shares, "_share", Share(1))
-    client.force_login(User.objects.get(username="privacy"))
-    first = client.get(DOWNLOAD)
-    with shares.dear():
-        pass
-    first.close()
-    with shares.dear():
-        client.get(DOWNLOAD).close()
-
-
-@pytest.mark.django_db(transaction=True)
-def test_a_login_has_one_download_in_all_processes(client: Client) -> None:
-    privacy = User.objects.get(username="privacy")
-    client.force_login(privacy)
-    key = f"{screen.LOCK}, {privacy.pk}"
-    with raw() as other:
-        other.execute(f"SELECT pg_advisory_lock({key})")
-        assert client.get(DOWNLOAD).status_code == 503
-        other.execute(f"SELECT pg_advisory_unlock({key})")
-        client.get(DOWNLOAD).close()
-        other.execute(f"SELECT pg_advisory_lock({key})")
 
 
 @pytest.mark.django_db(transaction=True)
@@ -409,14 +247,6 @@ def test_a_download_that_takes_too_long_says_that_it_is_not_complete(
     answer.close()
 
 
-def test_a_streamed_answer_has_a_time_limit_of_its_own(settings: Any) -> None:
-    visit = Visit()
-    asked(lambda _: HttpResponse("small"), visit=visit)
-    assert visit.until == math.inf
-    asked(lambda _: StreamingHttpResponse(["large"]), visit=visit)  # type: ignore[arg-type, return-value]
-    assert visit.until > visit.arrived + settings.ANNALS.download_seconds
-
-
 @pytest.mark.django_db
 def test_a_login_with_dear_questions_computes_nothing_more_next_to_them(
     store: Store, client: Client, monkeypatch: pytest.MonkeyPatch
@@ -424,8 +254,8 @@ def test_a_login_with_dear_questions_computes_nothing_more_next_to_them(
     """Its further requests need a place from their beginning: whether they are dear would be known
     only after work that keeps others waiting."""
     store.add("A1", 0, {"n": 1}, 0)
-    monkeypatch.setattr(shares, "_share", Share(2, 2))
-    monkeypatch.setattr(shares, "WAIT_S", 0.0)
+    monkeypatch.setattr(worker_shares, "_share", Share(2, 2))
+    monkeypatch.setattr(worker_shares, "WAIT_S", 0.0)
     support, auditor = (User.objects.get(username=name) for name in ("support", "auditor"))
     other = Client()
     other.force_login(auditor)
@@ -436,3 +266,17 @@ def test_a_login_with_dear_questions_computes_nothing_more_next_to_them(
             assert client.get(PATH).status_code == 503
             assert other.get(PATH).status_code == 200
     assert client.get(PATH).status_code == 200
+
+
+def test_nothing_of_a_metered_request_stays_in_its_thread(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The place that a check takes is given back later than the login ends."""
+    monkeypatch.setattr(worker_shares, "CHEAP_S", 0.0)
+    limit = Deadline(math.inf)
+    with deadline.limited(limit), worker_shares.metered(limit), worker_shares.of_login("m.ivanov"):
+        deadline.check()
+        deadline.check()
+        assert worker_shares._taken == {"m.ivanov": 1}
+    assert worker_shares._login.get() is None
+    assert not worker_shares._taken

@@ -1,14 +1,12 @@
-"""The hostile tokens where they arrive: at the API, and at the end of a login. What the answer says
-is right, and nothing of the token or of the history is in it."""
+"""Hostile tokens where they arrive: at the API, and at the end of a login. What the answer says is
+right, and nothing of the token or of the history is in it. test_tokens.py tries all of them."""
 
-from __future__ import annotations
-
+import json
 import logging
 import os
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
@@ -17,51 +15,30 @@ import pytest
 from django.contrib.auth.models import User
 from django.test import Client
 
+from annals.access.models import JournalEntry
 from annals.access.oidc.discovery import discoveries
 from annals.access.oidc.providers import Provider
-from tests.access.hostile import BEARER, HOSTILE, IDENTITY
-from tests.access.issuer import CLIENT, OTHER_RSA, Issuer, jwk
+from tests.access.hostile import BEARER, HOSTILE, IDENTITY, ONE_OF_EACH
+from tests.access.issuer import CLIENT, OTHER_RSA, SCOPE, Issuer, declare, jwk
+from tests.access.test_masking_properties import mark
 from tests.db.store import Store
 
 ROOT = Path(__file__).resolve().parents[2]
-ADDRESS = "/api/v1/history/product-instance/A1"
+SHOWN = "/api/v1/history/product-instance/A1"
 REFUSED = re.compile(r'Bearer realm="annals", error="invalid_token", error_description="[^"\\]+\."')
 RATE = "rate-of-the-client"
 
 pytestmark = pytest.mark.filterwarnings("ignore::jwt.warnings.InsecureKeyLengthWarning")
 
 
-@pytest.fixture
-def issuer(settings: Any) -> Iterator[Issuer]:
-    with Issuer() as running:
-        here = running.url
-        running.metadata = {
-            "authorization_endpoint": f"{here}/authorize",
-            "token_endpoint": f"{here}/token",
-        }
-        settings.OIDC_PROVIDERS = (
-            Provider(
-                name="bank",
-                title="Bank",
-                issuer=here,
-                client_id=CLIENT,
-                roles={"staff": "support"},
-            ),
-        )
-        settings.ROOT_URLCONF = "tests.access.oidc_urls"
-        discoveries.cache_clear()
-        yield running
-    discoveries.cache_clear()
-
-
-@pytest.mark.parametrize("name", HOSTILE | BEARER)
+@pytest.mark.parametrize("name", ONE_OF_EACH)
 def test_a_hostile_bearer_token_at_the_api(
     name: str, client: Client, issuer: Issuer, store: Store, caplog: pytest.LogCaptureFixture
 ) -> None:
     store.add("A1", 0, {"rate": RATE}, 0)
     token = (HOSTILE | BEARER)[name][0](issuer)
     with caplog.at_level(logging.DEBUG):
-        answer = client.get(ADDRESS, headers={"Authorization": f"Bearer {token}"})
+        answer = client.get(SHOWN, headers={"Authorization": f"Bearer {token}"})
     assert answer.status_code == 401
     assert REFUSED.fullmatch(answer.headers["WWW-Authenticate"])
     assert answer.headers["Cache-Control"] == "no-store"
@@ -71,7 +48,7 @@ def test_a_hostile_bearer_token_at_the_api(
     assert RATE not in said
 
 
-@pytest.mark.parametrize("name", [*HOSTILE, *IDENTITY])
+@pytest.mark.parametrize("name", [*(each for each in ONE_OF_EACH if each in HOSTILE), *IDENTITY])
 def test_a_hostile_id_token_at_the_end_of_a_login(
     name: str, client: Client, issuer: Issuer, db: None, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -111,7 +88,7 @@ def test_a_bearer_token_elsewhere_than_in_its_header(
         ({}, {"Authorization": f"Bearer,{token}"}),
         ({}, {"X-Authorization": f"Bearer {token}"}),
     ):
-        answer = client.get(ADDRESS, parameters, headers=header)
+        answer = client.get(SHOWN, parameters, headers=header)
         assert answer.status_code in (400, 401)
         assert RATE not in answer.content.decode()
         assert token not in answer.content.decode()
@@ -122,7 +99,7 @@ def test_two_authorization_headers(client: Client, issuer: Issuer, store: Store)
     store.add("A1", 0, {"rate": RATE}, 0)
     good = issuer.token()
     for header in (f"Bearer {good},Bearer {good}", f"Bearer {good}, Basic eDp5"):
-        answer = client.get(ADDRESS, headers={"Authorization": header})
+        answer = client.get(SHOWN, headers={"Authorization": header})
         assert answer.status_code == 401
         assert REFUSED.fullmatch(answer.headers["WWW-Authenticate"])
 
@@ -138,7 +115,7 @@ def test_a_token_of_one_issuer_in_the_name_of_another(
         discoveries.cache_clear()
         other.keys = [jwk(OTHER_RSA, "rsa")]
         answer = client.get(
-            ADDRESS, headers={"Authorization": f"Bearer {issuer.token(iss=other.url)}"}
+            SHOWN, headers={"Authorization": f"Bearer {issuer.token(iss=other.url)}"}
         )
     assert answer.status_code == 401
     assert "signature is wrong" in answer.headers["WWW-Authenticate"]
@@ -197,3 +174,95 @@ def begun(client: Client, issuer: Issuer) -> str:
 def telling(token: str) -> list[str]:
     """The parts of a token that must be nowhere."""
     return [part for part in token.split(".") if len(part) > 10]
+
+
+ADDRESS = "/api/v1/history/product-instance/A1"
+
+
+@pytest.fixture
+def stored(store: Store) -> Store:
+    store.add("A1", 0, {"rate": "1"}, 0)
+    return store
+
+
+def ask(client: Client, token: str, address: str = ADDRESS) -> Any:
+    return client.get(address, headers={"Authorization": f"Bearer {token}"})
+
+
+def test_a_good_token_reads(client: Client, issuer: Issuer, stored: Store) -> None:
+    for address in (ADDRESS, "/api/v1/search?q=A1", "/api/v1/completeness"):
+        assert ask(client, issuer.token(), address).status_code == 200
+
+
+def test_a_provider_may_name_its_programs_by_their_subject(
+    client: Client, issuer: Issuer, stored: Store, settings: Any
+) -> None:
+    token = issuer.token(client_id=None)
+    assert ask(client, token).status_code == 401
+    declare(settings, issuer, client_claim="sub")
+    assert ask(client, token).status_code == 200
+
+
+def test_the_log_names_the_program(
+    client: Client, issuer: Issuer, stored: Store, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.INFO, "annals.observe.requests"):
+        ask(client, issuer.token())
+    assert [record.user for record in caplog.records if hasattr(record, "user")] == ["audit-system"]
+
+
+def test_no_token(client: Client, issuer: Issuer, stored: Store) -> None:
+    answer = client.get(ADDRESS)
+    assert answer.status_code == 401
+    assert 'Bearer realm="annals"' in answer.headers["WWW-Authenticate"]
+
+
+def test_a_program_reads_sensitive_fields_only_with_the_scope_for_them(
+    client: Client, issuer: Issuer, stored: Store, settings: Any
+) -> None:
+    mark("/rate")
+    try:
+        whole = issuer.token(scope=f"{SCOPE} whole-documents")
+        assert b'"rate":"masked:' in ask(client, issuer.token()).content
+        assert b'"rate":"masked:' in ask(client, whole).content
+        declare(settings, issuer, sensitive_scope="whole-documents")
+        assert b'"rate": "1"' in ask(client, whole).content
+        assert b'"rate":"masked:' in ask(client, issuer.token()).content
+    finally:
+        mark()
+
+
+def test_a_token_without_the_scope(client: Client, issuer: Issuer, stored: Store) -> None:
+    answer = ask(client, issuer.token(scope="openid"))
+    assert answer.status_code == 403
+    assert answer.headers["WWW-Authenticate"] == (
+        f'Bearer realm="annals", error="insufficient_scope", scope="{SCOPE}"'
+    )
+
+
+def test_an_issuer_that_is_down(client: Client, issuer: Issuer, stored: Store) -> None:
+    issuer.down = True
+    answer = ask(client, issuer.token())
+    assert answer.status_code == 503
+    assert json.loads(answer.content)["error"]["code"] == "unavailable"
+    assert answer.headers["Retry-After"] == "5"
+
+
+def test_a_bearer_token_opens_no_screen(client: Client, issuer: Issuer, stored: Store) -> None:
+    answer = ask(client, issuer.token(), "/admin/history/product-instance/A1/")
+    assert answer.status_code == 302
+
+
+def test_a_token_of_another_client_is_no_program(
+    client: Client, issuer: Issuer, stored: Store, settings: Any
+) -> None:
+    """A person's token of another application names that client, and a person as its subject."""
+    assert ask(client, issuer.token(client_id=None, azp=CLIENT, sub="alice")).status_code == 401
+    persons = issuer.token(client_id=None, azp="crm-spa", sub="alice")
+    assert ask(client, persons).status_code == 200  # no list: every client is a program
+    assert JournalEntry.objects.get().identity == f"{issuer.url}#crm-spa sub=alice"
+    declare(settings, issuer, programs=("audit-system",))
+    answer = ask(client, persons)
+    assert answer.status_code == 401
+    assert "is no program of Annals" in answer.headers["WWW-Authenticate"]
+    assert ask(client, issuer.token()).status_code == 200

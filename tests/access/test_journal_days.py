@@ -1,10 +1,6 @@
 """The journal is append-only, in days of its own, sealed like the versions."""
 
-from __future__ import annotations
-
-import os
-import subprocess
-import sys
+import json
 from collections.abc import Iterator
 from datetime import UTC, date, datetime, time, timedelta
 from pathlib import Path
@@ -25,10 +21,9 @@ from annals.access.journal import write
 from annals.access.journal.days import ROWS, TABLE, create
 from annals.access.models import JournalEntry
 from annals.observe.health import ready
-from history import days
-from history.base import clock
-from history.days import partition_name
-from history.models import DaySeal, LateRow, MaintainRun
+from history.daily import days
+from history.daily.days import partition_name
+from history.models import DaySeal, FieldLabel, LateRow, MaintainRun
 from history.seals.seal import seal
 from tests.access.test_permissions import ENTITY
 from tests.db.partitioned import raw, run, transactional_db
@@ -355,7 +350,8 @@ def test_a_day_that_was_sealed_again_with_other_rows_is_a_fault(
 ) -> None:
     day = days_sealed[2]
     committed.execute(f"DELETE FROM {partition_name(TABLE, day)} WHERE login = 'login-1'")
-    assert run("seal", str(day), "--entity", "journal")[0] == 0
+    assert run("seal", str(day), "--entity", "journal")[0] == 2
+    seal(committed, ROWS, day)
     verified(day, "it was sealed again with other rows")
 
 
@@ -374,67 +370,31 @@ def test_a_day_can_be_sealed_by_name(committed: psycopg.Connection[Any]) -> None
     assert f"Sealed {TABLE} {day}: 1 row" in run("seal", str(day), "--entity", "journal")[1]
 
 
-LOOKS_EACH = 40
-SCRIPT = f"""
-import django; django.setup()
-from django.contrib.auth.models import User
-from django.test import Client
-client = Client(HTTP_HOST="localhost")
-client.force_login(User.objects.get(username="support"))
-assert all(client.get("{API}").status_code == 404 for _ in range({LOOKS_EACH}))
-"""
-
-
-def test_two_processes_write_into_one_journal(committed: psycopg.Connection[Any]) -> None:
-    mine = connection.settings_dict
-    url = psycopg.conninfo.make_conninfo(
-        host=mine["HOST"],
-        port=mine["PORT"],
-        user=mine["USER"],
-        password=mine["PASSWORD"],
-        dbname=mine["NAME"],
-    )
-    processes = [
-        subprocess.Popen(
-            [sys.executable, "-c", SCRIPT],
-            cwd=ROOT,
-            env={**os.environ, "DATABASE_URL": _uri(url)},
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        for _ in range(2)
-    ]
-    said = [each.communicate(timeout=120)[1] for each in processes]
-    assert [each.returncode for each in processes] == [0, 0], said
-    found = JournalEntry.objects.filter(login="support", status=404)
-    assert found.count() == 2 * LOOKS_EACH
-    assert found.values("request_id").distinct().count() == 2 * LOOKS_EACH
-
-
-def _uri(conninfo: str) -> str:
-    parts = psycopg.conninfo.conninfo_to_dict(conninfo)
-    return (
-        f"postgresql://{parts['user']}:{parts.get('password', '')}"
-        f"@{parts['host']}:{parts['port']}/{parts['dbname']}"
-    )
-
-
-def test_the_clock_of_the_database_counts(client: Client, db: None) -> None:
-    client.force_login(User.objects.get(username="support"))
-    client.get(API)
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT now()")
-        (now,) = cursor.fetchone() or (None,)
-    assert abs(JournalEntry.objects.get().at - now) < timedelta(minutes=1)
-    assert abs(clock.now() - now) < timedelta(minutes=1)
-
-
 def test_maintain_removes_ended_logins(committed: psycopg.Connection[Any]) -> None:
     Session.objects.create(
         session_key="ended", session_data="", expire_date=datetime.now(UTC) - timedelta(days=1)
     )
     assert "Removed 1 row of ended sessions and failed logins." in run("maintain")[1]
     assert not Session.objects.filter(session_key="ended").exists()
+
+
+@pytest.mark.django_db
+def test_a_mark_that_is_set_or_removed_leaves_a_row(tmp_path: Path) -> None:
+    file = tmp_path / "labels.json"
+    fields = [("/new", True), ("/email", False), ("/passport", True), ("/rate", None)]
+    entries = [
+        {"path": path, "russian": path} | ({} if mark is None else {"sensitive": mark})
+        for path, mark in fields
+    ]
+    FieldLabel.objects.update_or_create(entity="", path="/email", defaults={"sensitive": True})
+    FieldLabel.objects.update_or_create(entity="", path="/passport", defaults={"sensitive": True})
+    file.write_text(json.dumps(entries))
+    call_command("labels", "load", str(file))
+    rows = JournalEntry.objects.filter(query__startswith="labels load").order_by("query")
+    assert [(row.login, row.query) for row in rows] == [
+        (write.login(), "labels load: /email: marked -> not marked"),
+        (write.login(), "labels load: /new: not marked -> marked"),
+    ]
 
 
 def test_an_export_leaves_a_row(committed: psycopg.Connection[Any], tmp_path: Path) -> None:

@@ -1,7 +1,5 @@
 """The privacy officer reads the journal; nobody else does, and each look into it is an entry."""
 
-from __future__ import annotations
-
 import csv
 import html
 import io
@@ -33,22 +31,11 @@ API = f"/api/v1/{ENTITY}"
 def add(login: str, minutes: float = 1, **given: Any) -> None:
     """A row of a look that many minutes ago."""
     fields: dict[str, Any] = {
-        "actor": "person",
-        "address": "203.0.113.7",
-        "request_id": f"r-{login}",
-        "action": "timeline",
-        "entity": "product-instance",
-        "entity_id": "A1",
-        "application": "A1",
-        "outcome": "shown",
-        "status": 200,
-        "method": "GET",
-        "query": API,
-        "reason": "",
-        "identity": "",
-        "path": "",
-        "moment": "",
-    }
+        "actor": "person", "address": "203.0.113.7", "request_id": f"r-{login}", "method": "GET",
+        "action": "timeline", "entity": "product-instance", "entity_id": "A1", "application": "A1",
+        "outcome": "shown", "status": 200, "query": API,
+        **dict.fromkeys(("reason", "identity", "path", "moment"), ""),
+    }  # fmt: skip
     JournalEntry.objects.create(
         login=login, at=datetime.now(UTC) - timedelta(minutes=minutes), **{**fields, **given}
     )

@@ -1,13 +1,11 @@
 """No list on the screens answers questions about fields that it does not show."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from django.contrib import admin
-from django.contrib.auth.models import User
+from django.contrib.auth.models import Group, Permission, User
 from django.db.models import Model
 from django.test import Client
 from django.urls import reverse
@@ -15,6 +13,7 @@ from django.utils import timezone
 
 import annals.urls  # noqa: F401 - registers the lists of all apps
 from annals.access.local_logins import make_break_glass
+from history.models import FieldLabel
 
 REGISTERED = sorted(admin.site._registry, key=lambda model: model._meta.label)
 WAYS = ("", "__exact", "__startswith", "__regex", "__gt", "__isnull")
@@ -101,3 +100,38 @@ def test_an_administrator_reads_no_password_and_switches_no_break_glass_login_of
     client.post(reverse("admin:auth_user_change", args=[other.pk]), {})
     other.refresh_from_db()
     assert not other.is_active
+
+
+def test_no_screen_gives_a_role_or_a_permission(root: Client) -> None:
+    """Roles are what the provider's claims say: nobody grants to themselves, or to somebody."""
+    admin = User.objects.get(username="admin")
+    groups = {group.name: group.pk for group in Group.objects.all()}
+    sensitive = Permission.objects.get(codename="view_sensitive").pk
+    form = {"is_active": "on", "groups": list(groups.values()), "user_permissions": [sensitive]}
+    for login in ("admin", "root"):
+        root.force_login(User.objects.get(username=login))
+        page = reverse("admin:auth_user_change", args=[admin.pk])
+        assert root.post(page, form).status_code == 302
+        assert [group.name for group in admin.groups.all()] == ["admin"]
+        assert not admin.user_permissions.exists()
+
+
+def test_no_screen_takes_a_mark_away(root: Client) -> None:
+    """Marks come with a file of labels: nobody unmarks a field to read it, and marks it again."""
+    label = FieldLabel.objects.create(path="/email", russian="Почта", sensitive=True)
+    given = {"path": "/email", "russian": "Почта", "kind": "text", "words": "{}"}
+    one = reverse("admin:history_fieldlabel_change", args=[label.pk])
+    lists = reverse("admin:history_fieldlabel_changelist")
+    chosen = {"action": "delete_selected", "_selected_action": [label.pk], "post": "yes"}
+    for address, form in (
+        (one, given),
+        (one, given | {"path": "/other", "sensitive": "on"}),
+        (one.replace("/change/", "/delete/"), {"post": "yes"}),
+        (lists, chosen),
+    ):
+        root.post(address, form)
+        label.refresh_from_db()
+        assert (label.path, label.sensitive) == ("/email", True), address
+    added = given | {"path": "/new", "sensitive": "on"}
+    assert root.post(reverse("admin:history_fieldlabel_add"), added).status_code == 302
+    assert not FieldLabel.objects.get(path="/new").sensitive

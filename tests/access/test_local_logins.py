@@ -1,30 +1,33 @@
 """Passwords are the demo's; the break-glass link works once, for ten minutes."""
 
-from __future__ import annotations
-
 import base64
 import logging
-import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 from urllib.parse import urlsplit
 
 import msgspec
 import pytest
+from django.contrib.admin.models import LogEntry
 from django.contrib.auth.models import User
+from django.contrib.sessions.models import Session
 from django.core.exceptions import ValidationError
 from django.core.management import call_command
-from django.db import connection
+from django.db import connection, transaction
+from django.db.models import ProtectedError
 from django.test import Client
 from prometheus_client import REGISTRY
 
-from annals.access import local_logins
-from annals.access.local_logins import link, make_break_glass
-from annals.access.models import BreakGlass
+from annals.access import local_logins, sessions
+from annals.access.local_logins import BACKEND, link, make_break_glass
+from annals.access.models import BreakGlass, Identity, JournalEntry, LogoutToken, ProviderSession
+from annals.access.roles import disable_demo_logins
 from history.api.access import DemoBasic
+from history.requests.accesses import Look
 from tests.db.partitioned import transactional_db
+from tests.db.store import Store
 from tests.messages import NOW
 
 __all__ = ["transactional_db"]
@@ -60,30 +63,6 @@ def test_a_password_opens_the_demo(way: Any, db: None) -> None:
     assert not way("nobody-here", "wrong")
     User.objects.filter(username="support").update(is_active=False)
     assert not way("support", "support")
-
-
-def test_equal_passwords_at_once_are_hashed_once(
-    committed: None, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    hashed: list[str] = []
-    plain = local_logins.check_password
-
-    def slow(*args: Any) -> Any:
-        hashed.append("once")
-        time.sleep(0.5)
-        return plain(*args)
-
-    monkeypatch.setattr(local_logins, "check_password", slow)
-
-    def ask(_: int) -> bool:
-        try:
-            return by_basic("support", "support")
-        finally:
-            connection.close()
-
-    with ThreadPoolExecutor(8) as pool:
-        assert all(pool.map(ask, range(8)))
-    assert hashed == ["once"]
 
 
 def test_a_session_of_the_demo_is_worth_nothing_elsewhere(
@@ -195,3 +174,96 @@ def test_the_address_of_a_link(
 ) -> None:
     settings.ANNALS = msgspec.structs.replace(settings.ANNALS, https=https, allowed_hosts=hosts)
     assert link(make_break_glass("glass", NOW)).startswith(begin)
+
+
+API = "/api/v1/history/product-instance/A1"
+
+
+@pytest.mark.parametrize("address", [API, "/admin/history/product-instance/A1/"])
+def test_it_answers_once_more_and_is_gone(
+    store: Store, client: Client, address: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By a logout in another window, for example; the request changes the session itself."""
+    store.add("A1", 0, {"n": 1}, 0)
+    client.force_login(User.objects.get(username="support"))
+
+    def end(*_: Any) -> None:
+        Session.objects.all().delete()
+
+    monkeypatch.setattr(Look, "read", end)
+    assert client.get(address).status_code == 200
+    assert not Session.objects.exists()
+    assert client.get(API).status_code == 401
+
+
+NOON = datetime(2026, 11, 22, 12, tzinfo=UTC)
+
+
+@pytest.fixture
+def rows(db: None) -> None:
+    identity = Identity.objects.create(
+        issuer="i", subject="s", user=User.objects.get(username="support"), login="support"
+    )
+    for name, minutes in (("live", 5), ("ended", -5), ("ended-2", -5000)):
+        Session.objects.create(
+            session_key=name, session_data="", expire_date=NOON + timedelta(minutes=minutes)
+        )
+    for name, hours in (("live", 20), ("ended", 20), ("gone", 20), ("beginning", 0)):
+        ProviderSession.objects.create(
+            session_key=name, identity=identity, began=NOON - timedelta(hours=hours)
+        )
+    for name, minutes in (("counts", 59), ("forgotten", 121)):
+        LogoutToken.objects.create(digest=name, until=NOON + timedelta(minutes=60 - minutes))
+
+
+@pytest.mark.parametrize("at_once", [1, 10_000])
+def test_ended_logins_are_removed(
+    at_once: int, rows: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sessions, "ROWS_AT_ONCE", at_once)
+    assert sessions.remove_ended(NOON) == 5
+    assert set(Session.objects.values_list("session_key", flat=True)) == {"live"}
+    assert set(ProviderSession.objects.values_list("session_key", flat=True)) == {
+        "live",
+        "beginning",
+    }
+    assert [each.digest for each in LogoutToken.objects.all()] == ["counts"]
+    assert sessions.remove_ended(NOON) == 0
+
+
+def test_a_login_with_entries_is_not_deleted(client: Client, store: Store) -> None:
+    looked, changed, neither = (
+        User.objects.create_user(name, is_staff=True, is_superuser=True)
+        for name in ("looked", "changed", "neither")
+    )
+    client.force_login(looked)
+    client.get("/api/v1/search?q=x")
+    LogEntry.objects.create(user=changed, action_flag=2, object_repr="a label")
+    for user in (looked, changed):
+        words = f"{user.username} has entries"
+        with pytest.raises(ProtectedError, match=words), transaction.atomic():
+            user.delete()
+        with pytest.raises(ProtectedError), transaction.atomic():
+            User.objects.filter(pk=user.pk).delete()
+    neither.delete()
+    left = User.objects.filter(username__in=("looked", "changed", "neither"))
+    assert {user.username for user in left} == {"looked", "changed"}
+    assert LogEntry.objects.get().user == changed
+
+
+def test_a_break_glass_login_that_was_used_is_switched_off(client: Client, store: Store) -> None:
+    disable_demo_logins()
+    call_command("breakglass", "glass")
+    user = User.objects.get(username="glass")
+    client.force_login(user, backend=BACKEND)
+    assert client.get("/api/v1/search?q=x").status_code == 200
+    LogEntry.objects.create(user=user, action_flag=2, object_repr="a label")
+    call_command("breakglass", "glass", remove=True)
+    assert client.get("/api/v1/search?q=x").status_code == 401
+    user.refresh_from_db()
+    assert (user.is_active, user.is_superuser, user.has_usable_password()) == (False, False, False)
+    assert LogEntry.objects.get().user == user
+    assert JournalEntry.objects.filter(login="glass").exists()
+    call_command("breakglass", "glass")
+    user.refresh_from_db()
+    assert (user.is_active, user.is_superuser, user.has_usable_password()) == (True, True, False)

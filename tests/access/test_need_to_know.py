@@ -1,8 +1,6 @@
 """An application that the rule does not open to a reader is in no answer, and neither is a child of
 it; a rule that fails opens nothing."""
 
-from __future__ import annotations
-
 import json
 import logging
 import os
@@ -14,7 +12,6 @@ from typing import Any
 
 import msgspec
 import pytest
-from django.contrib.auth.models import Permission, User
 from django.test import Client
 
 from annals.access.models import JournalEntry
@@ -24,14 +21,11 @@ from history.masking.reader import Caller
 from history.models import SearchKey
 from history.need_to_know import Application
 from history.record import ChangeType
-from ingest.models import Quarantined
 from tests.access.issuer import Issuer
-from tests.access.masked_answers import addresses, leaks, mark, whole_answer
-from tests.access.test_bearer_api import ask, issuer
-from tests.db.store import T0, Store
+from tests.access.test_hostile import ask
+from tests.access.test_masking_properties import addresses, leaks, login, mark, whole_answer
+from tests.db.store import HOST, T0, Store
 from tests.unmask_form import opened
-
-__all__ = ["issuer"]
 
 ROOM = "tests.access.test_need_to_know"
 PERSON = BY_NAME["participant-role"]
@@ -95,12 +89,6 @@ def ruled(settings: Any) -> Callable[[str], None]:
         settings.ANNALS = msgspec.structs.replace(settings.ANNALS, need_to_know=f"{ROOM}.{name}")
 
     return use
-
-
-def login(name: str) -> Client:
-    client = Client()
-    client.force_login(User.objects.get(username=name))
-    return client
 
 
 def questions() -> Iterator[str]:
@@ -239,25 +227,9 @@ def test_a_program_is_asked_about_too(
         assert ask(client, token, f"/api/v1/history/product-instance/{id}").status_code == status
 
 
-def test_quarantined_messages_are_hidden_with_and_without_a_rule(people: Store, ruled: Any) -> None:
-    held = Quarantined.objects.create(
-        topic="t", topic_id="i", partition=0, offset=0, timestamp=T0, reason="bad_json",
-        detail="", key=b"V1", value=b"VIP-OWNER", headers=[], first_seen=T0, attempts=0,
-    )  # fmt: skip
-    user = User.objects.get(username="admin")
-    user.user_permissions.add(Permission.objects.get(codename="view_sensitive"))
-    page = f"/admin/ingest/quarantined/{held.pk}/change/"
-    assert b"VIP-OWNER" not in login("admin").get(page).content
-    ruled("not_vip")
-    assert b"VIP-OWNER" not in login("admin").get(page).content
-
-
 @pytest.mark.parametrize("name", ["raises", "nearly_true"])
 def test_a_rule_that_fails_opens_nothing(
-    name: str,
-    people: Store,
-    ruled: Any,
-    caplog: pytest.LogCaptureFixture,
+    name: str, people: Store, ruled: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     ruled(name)
     before = need_to_know._BY_ERROR._value.get()
@@ -309,7 +281,7 @@ def test_an_application_without_a_document(people: Store, ruled: Any) -> None:
 
 def test_commands_are_not_asked_about(people: Store, ruled: Any) -> None:
     ruled("raises")
-    assert timeline.newest(ROOT, "V1").version == 1
+    assert timeline.newest(HOST, ROOT, "V1").version == 1
 
 
 @pytest.mark.parametrize(

@@ -1,21 +1,15 @@
 """No answer may be kept by a browser or a proxy: every address, with every outcome."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 
-import msgspec
 import pytest
 from django.contrib.auth.models import User
-from django.core.signals import request_finished
-from django.db import close_old_connections
 from django.test import Client
+from prometheus_client import REGISTRY
 
-from annals.access.journal import middleware
-from annals.access.journal.write import JournalError
 from history.api.access import ALLOWANCES
-from tests.access.test_permissions import ENTITY, MATRIX, filled
+from tests.access.test_permissions import MATRIX, filled
 from tests.db.conftest import store
 
 __all__ = ["filled", "store"]
@@ -62,62 +56,11 @@ def test_for_every_role(role: str | None, admin: Client, addresses: list[str]) -
     assert kept(admin, addresses) >= expected
 
 
-@pytest.mark.parametrize("method", ["head", "options", "post"])
-def test_for_every_method(method: str, admin: Client, addresses: list[str]) -> None:
-    found = kept(admin, [each for each in addresses if "/password" not in each], method)
-    assert ({"head": 200, "options": 204}.get(method, 405)) in found
-
-
-def test_not_modified(admin: Client) -> None:
-    address = f"/api/v1/{ENTITY}/versions/0"
-    tag = admin.get(address).headers["ETag"]
-    assert kept(admin, [address], headers={"If-None-Match": tag}) == {304}
-
-
-def test_a_bad_request(admin: Client, addresses: list[str]) -> None:
-    api = [each.partition("?")[0] + "?nonsense=1" for each in addresses if "/api/v1/" in each]
-    assert kept(admin, api) == {400}
-    with_nul = [f"/api/v1/{ENTITY}%00", f"/admin/{ENTITY}%00/", "/api/v1/search?q=%00"]
-    assert kept(admin, with_nul) >= {400}
-
-
-@pytest.mark.parametrize("https", [False, True])
-def test_a_strange_host(admin: Client, addresses: list[str], settings: Any, https: bool) -> None:
-    settings.SECURE_SSL_REDIRECT = https
-    asked = [each for each in addresses if each not in PROBES]
-    assert kept(admin, asked, headers={"Host": "evil.example"}) == {400}
-
-
-def test_https_only(admin: Client, addresses: list[str], settings: Any) -> None:
-    settings.SECURE_SSL_REDIRECT = True
-    asked = [each for each in addresses if each not in PROBES and "/static/" not in each]
-    assert kept(admin, asked) == {301}
-
-
-def test_too_many_requests(admin: Client, settings: Any) -> None:
-    settings.ANNALS = msgspec.structs.replace(settings.ANNALS, api_rate=1)
-    assert kept(admin, [f"/api/v1/{ENTITY}"]) == {200}
-    assert kept(admin, [f"/api/v1/{ENTITY}", "/api/v1/search?q=1"]) == {429}
-
-
-def test_without_the_journal(
-    admin: Client, addresses: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def fail(*_: object) -> None:
-        # The answer that may not be shown is closed within the request, and with it the test's
-        # connection; Django's test client prevents that only at the end of a request.
-        request_finished.disconnect(close_old_connections)
-        raise JournalError("down")
-
-    monkeypatch.setattr(middleware, "write", fail)
-    assert 503 in kept(admin, addresses)
-
-
 @pytest.mark.parametrize(
     "place",
     [
         "django.middleware.security.SecurityMiddleware.process_request",
-        "annals.access.journal.middleware.action_of",
+        "annals.access.journal.write.action_of",
         "django.middleware.clickjacking.XFrameOptionsMiddleware.process_response",
     ],
 )
@@ -136,3 +79,33 @@ def test_static_files_may_be_kept(client: Client, db: None) -> None:
     answer = client.get("/static/history/annals.css")
     answer.getvalue()  # a file is closed at its end
     assert (answer.status_code, "max-age" in answer.headers["Cache-Control"]) == (200, True)
+
+
+def test_odd_methods_make_no_new_metrics(client: Client, db: None) -> None:
+    for number in range(20):
+        client.generic(f"ODD{number}", "/api/v1/search")
+    methods = {
+        sample.labels["method"]
+        for family in REGISTRY.collect()
+        if family.name.startswith("annals_http_request")
+        for sample in family.samples
+    }
+    assert "other" in methods
+    assert not {method for method in methods if method.startswith("ODD")}
+
+
+def test_a_screen_refuses_in_both_languages(db: None) -> None:
+    """Before it is known which language somebody reads."""
+    client = Client(enforce_csrf_checks=True)
+    for answer, status, title in (
+        (client.get("/admin/", headers={"Host": "evil.example"}), 400, "Запрос не понят"),
+        (client.post("/admin/login/", {"username": "x"}), 403, "Форма устарела"),
+    ):
+        page = answer.content.decode()
+        assert (answer.status_code, f"<h1>{title}</h1>" in page) == (status, True)
+        assert '<h1 lang="en">' in page
+        assert "CSRF" not in page
+    page = client.get("/nowhere").content.decode()
+    assert "Такой страницы нет" in page
+    client.cookies["django_language"] = "en"
+    assert "No such page" in client.get("/nowhere").content.decode()

@@ -1,7 +1,5 @@
 """A demo that nobody asked for is not served to others, and leaves no logins behind."""
 
-from __future__ import annotations
-
 import http.client
 import os
 import socket
@@ -12,15 +10,20 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+import requests
 from django.contrib.auth.models import User
 from django.http import HttpRequest, HttpResponse
 
 from annals.access.responses import ThisMachineOnly
 from annals.access.roles import disable_demo_logins
+from annals.embedded.postgres import Postgres
 from tests.access.real_provider import free_port
-from tests.consuming import until
+from tests.access.web import ROOT, Web
+from tests.consuming import Database, until
+from tests.processes import own_database, server
 
-ROOT = Path(__file__).resolve().parents[2]
+__all__ = ["server"]
+
 MANAGE = (sys.executable, "manage.py")
 GUNICORN = (sys.executable, "-m", "gunicorn", "--config", "python:annals.server")
 
@@ -53,12 +56,7 @@ def test_an_open_demo_is_refused(
     command: tuple[str, ...], more: dict[str, str], why: str, tmp_path: Path
 ) -> None:
     done = subprocess.run(
-        command,
-        cwd=ROOT,
-        env=unasked(tmp_path) | more,
-        capture_output=True,
-        text=True,
-        timeout=60,
+        command, cwd=ROOT, env=unasked(tmp_path) | more, capture_output=True, text=True, timeout=60
     )
     assert done.returncode != 0
     assert why in done.stderr
@@ -85,6 +83,17 @@ def test_a_socket_of_systemd_that_can_be_reached_is_refused(tmp_path: Path) -> N
     assert done.returncode != 0
     assert "0.0.0.0 can be reached from outside" in done.stderr
     assert not (tmp_path / "home").exists()
+
+
+def test_a_web_that_others_reach_does_not_own_the_tables(server: Postgres, tmp_path: Path) -> None:
+    with own_database(server) as database:
+        env = unasked(tmp_path) | {"DATABASE_URL": database.url, "ANNALS_SECRET_KEY": "k" * 50}
+        done = subprocess.run(
+            [*GUNICORN, "--bind", "0.0.0.0:0", "annals.wsgi"],
+            cwd=ROOT, env=env, capture_output=True, text=True, timeout=60,
+        )  # fmt: skip
+    assert done.returncode != 0
+    assert "Give it a login of its own with `annals grants`" in done.stderr
 
 
 def own_address() -> str:
@@ -154,3 +163,95 @@ def test_logins_of_a_demo_are_switched_off(db: None) -> None:
     disable_demo_logins()
     assert list(found.all()) == ["kept"]
     assert not User.objects.get(username="support").has_usable_password()
+
+
+@pytest.mark.parametrize(
+    "more, why",
+    [
+        ({"DATABASE_URL": "postgresql://u@db.bank.example/annals"}, "leads to db.bank.example"),
+        ({"DATABASE_URL": "postgresql:///annals?host=192.0.2.2&user=u"}, "leads to 192.0.2.2"),
+        ({"DATABASE_URL": "postgresql://u@/annals", "PGHOST": "192.0.2.2"}, "leads to 192.0.2.2"),
+        ({"DATABASE_URL": "postgresql://u:p@127.0.0.1:1,10.0.0.7:5432/annals"}, "to 10.0.0.7"),
+        ({"ANNALS_HTTPS": "true"}, "ANNALS_HTTPS is set"),
+        ({"ANNALS_ALLOWED_HOSTS": "annals.bank.example"}, "has annals.bank.example"),
+    ],
+)
+def test_a_demo_that_was_left_on_in_production_is_refused(
+    more: dict[str, str], why: str, tmp_path: Path
+) -> None:
+    given = {
+        "ANNALS_DEMO": "true",
+        "DATABASE_URL": "postgresql://u@[::1]:1/annals",
+        "KAFKA_BOOTSTRAP_SERVERS": "127.0.0.1:1",
+    }
+    for words in ("migrate", "runserver"):
+        done = subprocess.run(
+            (*MANAGE, words), cwd=ROOT, env=unasked(tmp_path) | given | more,
+            capture_output=True, text=True, timeout=60,
+        )  # fmt: skip
+        assert done.returncode == 1
+        assert "ANNALS_DEMO=true makes logins whose password is their name" in done.stderr
+        assert why in done.stderr
+
+
+pytestmark = pytest.mark.system
+
+LOGINS = ("support", "auditor", "ops", "admin", "privacy", "underwriter")
+# Never asked: nobody logs in with it here.
+PROVIDER = {"name": "bank", "title": "Bank", "issuer": "http://127.0.0.1:1", "client_id": "annals"}
+
+
+def migrate(database: Database, folder: Path, *, demo: bool) -> str:
+    env = {name: value for name, value in os.environ.items() if not name.startswith("ANNALS_")}
+    env |= {"DATABASE_URL": database.url, "ANNALS_HOME": str(folder / "home")}
+    if demo:
+        env["ANNALS_DEMO"] = "true"
+    done = subprocess.run(
+        [sys.executable, "manage.py", "migrate"], cwd=ROOT, env=env, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stderr
+
+
+@pytest.fixture
+def demo(server: Postgres, tmp_path: Path) -> Iterator[Database]:
+    with own_database(server) as database:
+        database.execute("TRUNCATE auth_user CASCADE")
+        migrate(database, tmp_path, demo=True)
+        yield database
+
+
+def active(database: Database) -> set[str]:
+    found = database.query("SELECT username FROM auth_user WHERE is_active")
+    return {row["username"] for row in found}
+
+
+def gets_in(web: Web, name: str) -> list[str]:
+    """The ways by which a login with its well-known password gets in."""
+    http = requests.Session()
+    page = http.get(f"{web.url}/admin/login/", timeout=10)
+    field = page.text.split('name="csrfmiddlewaretoken" value="')[1].split('"')[0]
+    form = {"username": name, "password": name, "csrfmiddlewaretoken": field}
+    http.post(f"{web.url}/admin/login/?next=/admin/", data=form, timeout=20)
+    shown = http.get(f"{web.url}/admin/", timeout=10, allow_redirects=False).status_code
+    basic = requests.get(f"{web.url}/api/v1/search?q=x", auth=(name, name), timeout=10).status_code
+    assert (shown, basic) in ((302, 401), (200, 401), (302, 200), (200, 200))
+    return [way for way, status in (("form", shown), ("Basic", basic)) if status == 200]
+
+
+def test_a_production_web_on_the_database_of_a_demo(demo: Database, tmp_path: Path) -> None:
+    assert active(demo) == set(LOGINS)
+    web = Web(demo, tmp_path)
+    web.start([PROVIDER])
+    try:
+        # Before `migrate` the logins are there, and no password works.
+        assert {name: gets_in(web, name) for name in LOGINS} == {name: [] for name in LOGINS}
+        said = migrate(demo, tmp_path, demo=False)
+        assert active(demo) == set()
+        assert all(f"login {name} switched off" in said for name in LOGINS)
+        assert {name: gets_in(web, name) for name in LOGINS} == {name: [] for name in LOGINS}
+        # A demo on it again, by mistake, does not switch them on.
+        migrate(demo, tmp_path, demo=True)
+        assert active(demo) == set()
+    finally:
+        web.stop()

@@ -1,7 +1,5 @@
 """Who may open what: every role at every address. A new address without a row here fails."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 
@@ -123,10 +121,7 @@ ELSEWHERE = {
     "admin/(?P<url>.*)$",
     *(
         f"admin/{model}/<path:object_id>/"
-        for model in (
-            *("history/person", "history/fieldlabel", "auth/user"),
-            "ingest/quarantined",
-        )
+        for model in (*("history/person", "history/fieldlabel", "auth/user"), "ingest/quarantined")
     ),
     "api/v1/",
 }
@@ -156,28 +151,13 @@ def filled(store: Store) -> dict[str, object]:
     store.add("A1", 0, {"rate": "1", "secret": "2"}, 0)
     FieldLabel.objects.create(path="/secret", russian="Тайна", sensitive=True)
     Quarantined.objects.create(
-        id=1,
-        topic="t",
-        topic_id="",
-        partition=0,
-        offset=0,
-        value=b"secret",
-        reason="not_json",
-        detail="",
-        status="new",
-        attempts=0,
-        first_seen="2026-01-01T00:00:00Z",
-        headers=[],
-        outcome="",
-    )
+        id=1, topic="t", topic_id="", partition=0, offset=0, value=b"secret", reason="not_json",
+        detail="", status="new", attempts=0, first_seen="2026-01-01T00:00:00Z", headers=[],
+    )  # fmt: skip
     label = FieldLabel.objects.create(path="/rate", russian="Ставка", kind="text")
     Person.objects.create(login="m.ivanov", full_name="Иванов", kind="person")
     support = User.objects.get(username="support")
-    return {
-        "history/person": "m.ivanov",
-        "history/fieldlabel": label.pk,
-        "auth/user": support.pk,
-    }
+    return {"history/person": "m.ivanov", "history/fieldlabel": label.pk, "auth/user": support.pk}
 
 
 @pytest.mark.parametrize("role", [None, *ROLES])

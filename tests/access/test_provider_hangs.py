@@ -1,7 +1,5 @@
 """A provider that hangs takes a few threads of the web at most, whoever makes Annals ask it."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -12,11 +10,8 @@ from django.test import Client
 
 from annals.access.oidc.discovery import AGAIN_SECONDS, discoveries
 from tests.access.issuer import Issuer
-from tests.access.test_bearer_api import ADDRESS
-from tests.access.test_hostile import begun, issuer
+from tests.access.test_hostile import ADDRESS, begun
 from tests.consuming import until
-
-__all__ = ["issuer"]
 
 AT_ONCE = 4  # of the 16 threads of a process
 MOST = 2 * AT_ONCE

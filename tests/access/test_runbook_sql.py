@@ -1,7 +1,5 @@
 """The SQL of docs/runbook.md: an operator who follows it sees the sessions of others."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,7 +7,7 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from annals.embedded import logins, secret_file
+from annals.embedded import logins, process
 from annals.embedded.postgres import Postgres
 from tests.consuming import Database
 from tests.processes import own_database
@@ -28,7 +26,7 @@ SELECTS = [
         if not any(name in each for name in OF_A_CLUSTER)
     ),
 ]
-WORD = secret_file.new_password()
+WORD = process.new_password()
 END = "SELECT pg_terminate_backend(PID)"
 
 
@@ -44,9 +42,7 @@ def operator(server: Postgres) -> Iterator[tuple[Database, str]]:
             made.execute("DROP ROLE operator_login")
 
 
-def test_each_query_answers_and_shows_what_others_wait_for(
-    operator: tuple[Database, str],
-) -> None:
+def test_each_query_answers_and_shows_what_others_wait_for(operator: tuple[Database, str]) -> None:
     assert END in SELECTS
     database, address = operator
     with (

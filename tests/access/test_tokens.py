@@ -1,34 +1,19 @@
 """Hostile Bearer tokens: each is wrong in one thing, and each is refused with the right answer."""
 
-from __future__ import annotations
-
 import socket
 import threading
 import time
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
-from cryptography.hazmat.primitives import serialization
 
 from annals.access.oidc import tokens
 from annals.access.oidc.discovery import AGAIN_SECONDS, Discovery, ProviderDownError
 from annals.access.oidc.providers import Provider
-from tests.access.hostile import BEARER, HOSTILE, Make
-from tests.access.issuer import CLIENT, EC, OTHER_RSA, RSA, SCOPE, Issuer, jwk
-from tests.apache import certificates
+from tests.access.hostile import BEARER, HOSTILE, IDENTITY, Make
+from tests.access.issuer import CLIENT, EC, OTHER_RSA, SCOPE, Issuer, jwk
 
 NOW = int(time.time())
-PEM = RSA.public_key().public_bytes(
-    serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo
-)
-
-
-@pytest.fixture
-def issuer() -> Iterator[Issuer]:
-    with Issuer() as running:
-        yield running
 
 
 @pytest.fixture
@@ -47,6 +32,16 @@ def test_a_hostile_token_is_refused(name: str, issuer: Issuer, known: dict[str, 
     make, why = (HOSTILE | BEARER)[name]
     with pytest.raises(tokens.TokenError, match=why):
         tokens.bearer(make(issuer), known)
+
+
+@pytest.mark.filterwarnings("ignore::jwt.warnings.InsecureKeyLengthWarning")
+@pytest.mark.parametrize("name", [*HOSTILE, *IDENTITY])
+def test_a_hostile_id_token_is_refused(name: str, issuer: Issuer) -> None:
+    issuer.extra = {"nonce": "of-this-login"}
+    make = HOSTILE[name][0] if name in HOSTILE else IDENTITY[name]
+    discovery = Discovery(provider(issuer))
+    with pytest.raises(tokens.TokenError):
+        tokens.identity(make(issuer), discovery, "of-this-login")
 
 
 @pytest.mark.parametrize(
@@ -139,35 +134,13 @@ def test_a_provider_that_hangs_is_asked_by_one_thread_in_ten_seconds(issuer: Iss
     assert len(issuer.asked) - asked == 2  # for the metadata and for the keys
 
 
-def test_one_login_at_a_time_looks_whether_the_provider_answers(issuer: Issuer) -> None:
-    discovery = Discovery(provider(issuer))
-    discovery.check()
-    right, hanging, go_on = issuer.answer, threading.Event(), threading.Event()
-
-    def hang(path: str) -> object:
-        hanging.set()
-        go_on.wait(20)
-        return right(path)
-
-    issuer.answer = hang  # type: ignore[method-assign]
-    first = threading.Thread(target=discovery.check)
-    first.start()
-    assert hanging.wait(20)
-    asked = len(issuer.asked)
-    for _ in range(16):
-        discovery.check()
-    assert len(issuer.asked) == asked
-    go_on.set()
-    first.join(20)
-
-
-def test_a_key_that_was_taken_back_is_refused_after_an_hour(issuer: Issuer) -> None:
+def test_a_key_that_was_taken_back_is_refused_after_ten_minutes(issuer: Issuer) -> None:
     now = [0.0]
     known = {issuer.url: Discovery(provider(issuer), clock=lambda: now[0])}
     token = issuer.token()
     tokens.bearer(token, known)
     issuer.keys = [jwk(OTHER_RSA, "new")]
-    now[0] += 3_601
+    now[0] += 601
     with pytest.raises(tokens.TokenError, match="does not have"):
         tokens.bearer(token, known)
 
@@ -193,7 +166,6 @@ def test_a_provider_that_was_never_reached(issuer: Issuer, known: dict[str, Disc
     [
         {"issuer": "https://evil.example"},
         {"jwks_uri": None},
-        {"jwks_uri": "http://evil.example/keys"},
         {"jwks_uri": "file:///etc/passwd"},
     ],
     ids=str,
@@ -206,11 +178,10 @@ def test_metadata_that_cannot_be_trusted(
         tokens.bearer(issuer.token(), known)
 
 
-@pytest.mark.parametrize("dribbles", ["headers", "body"])
 def test_a_provider_that_sends_a_byte_now_and_then_is_cut_off(
-    dribbles: str, monkeypatch: pytest.MonkeyPatch
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Each read is fast enough; the answer would take ten minutes."""
+    """Each read is fast enough; the body would take ten minutes."""
     monkeypatch.setattr("annals.access.oidc.discovery.CONNECT_SECONDS", 0.3)
     monkeypatch.setattr("annals.access.oidc.discovery.READ_SECONDS", 0.3)
     sent, over = [0], threading.Event()
@@ -219,8 +190,7 @@ def test_a_provider_that_sends_a_byte_now_and_then_is_cut_off(
         client, _ = listener.accept()
         with client:
             client.recv(65_536)
-            start = b"HTTP/1.1 200 OK\r\nContent-Length: 9000\r\n"
-            client.sendall(start + (b"X-A: " if dribbles == "headers" else b"\r\n{"))
+            client.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 9000\r\n\r\n{")
             try:
                 while sent[0] < 6_000:
                     client.sendall(b" ")
@@ -239,14 +209,3 @@ def test_a_provider_that_sends_a_byte_now_and_then_is_cut_off(
         assert over.wait(20)
         thread.join(20)
     assert sent[0] < 1_000
-
-
-def test_a_provider_elsewhere_cannot_name_an_address_on_this_machine(tmp_path: Path) -> None:
-    """Its metadata come over TLS; the client secret would go to a program next to Annals."""
-    authority, _ = certificates.make(tmp_path)
-    with Issuer(tmp_path / "server.pem") as issuer:
-        issuer.metadata = {"token_endpoint": "http://127.0.0.1:9/token"}
-        discovery = Discovery(provider(issuer, ca_file=authority))
-        assert discovery.endpoint("jwks_uri").startswith("https://")
-        with pytest.raises(ProviderDownError, match="no usable token_endpoint"):
-            discovery.endpoint("token_endpoint")

@@ -1,7 +1,5 @@
 """A production web process, outside the demo, for people of real identity providers."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from annals import env
-from annals.embedded import process, secret_file
+from annals.embedded import process
 from annals.embedded.broker import Client, Daemon
 from annals.embedded.process import EmbeddedError
 from tests.apache import certificates, kafka_jars
@@ -89,7 +89,7 @@ class Apache(Daemon):
 
     def command(self, ports: Mapping[str, int]) -> Sequence[str | Path]:
         classpath = f"{kafka_jars.fetch()}/*"
-        secret_file.write(self.properties, self._render(ports))
+        process.write(self.properties, self._render(ports))
         if not (self.home / "data" / "meta.properties").exists():
             self._format(classpath)
         return (java(), *self.java_options, "-cp", classpath, "kafka.Kafka", self.properties)
@@ -154,7 +154,7 @@ class Apache(Daemon):
         """Create the storage of the node, with the password of the SASL user."""
         shutil.rmtree(self.home / "data", ignore_errors=True)
         # Also without secured listeners: a later start may add them.
-        password = secret_file.write(self.home / "password", secret_file.new_password()).read_text()
+        password = process.write(self.home / "password", process.new_password()).read_text()
         words = (
             *(*JAVA_OPTIONS, QUICK, "-cp", classpath, "kafka.tools.StorageTool", "format"),
             *("--cluster-id", secrets.token_urlsafe(16).replace("-", "A")),
@@ -162,7 +162,7 @@ class Apache(Daemon):
             *("--add-scram", f"{MECHANISM}=[name={USER},password={password}]"),
         )
         # In a file: everybody on the machine can read the words of a command line.
-        file = secret_file.write(self.home / "format.arguments", "".join(map(_quoted, words)))
+        file = process.write(self.home / "format.arguments", "".join(map(_quoted, words)))
         try:
             done = subprocess.run(
                 [java(), f"@{file}"],

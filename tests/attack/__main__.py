@@ -3,26 +3,13 @@
 Each line says what was measured, the figure and its limit. `--fast` is what the tests run.
 """
 
-from __future__ import annotations
-
 import argparse
 import sys
 from collections.abc import Callable, Iterator
 from typing import Protocol
 
-from tests.attack import (
-    client_leaves,
-    deadline,
-    dear_questions,
-    forged_logs,
-    giant_documents,
-    half_open,
-    odd_requests,
-    slow_loris,
-    slow_reader,
-)
-from tests.attack.result import Figure
-from tests.attack.web import Site, site
+from tests.attack import dear_questions, giant_documents, odd_requests, slow_clients
+from tests.attack.web import Figure, Site, site
 
 
 class Attack(Protocol):
@@ -31,16 +18,14 @@ class Attack(Protocol):
     def __call__(self, site: Site, *, fast: bool) -> Iterator[Figure]: ...
 
 
-# A module for each attack; its `run` gives the figures.
 ATTACKS: dict[str, Attack] = {
-    "half-open": half_open.run,
-    "slow-loris": slow_loris.run,
-    "slow-reader": slow_reader.run,
-    "dear-questions": dear_questions.run,
-    "deadline": deadline.run,
-    "client-leaves": client_leaves.run,
-    "odd-requests": odd_requests.run,
-    "forged-logs": forged_logs.run,
+    "half-open": slow_clients.half_open,
+    "slow-loris": slow_clients.slow_loris,
+    "slow-reader": slow_clients.slow_reader,
+    "dear-questions": dear_questions.repeated,
+    "deadline": dear_questions.deadline,
+    "odd-requests": odd_requests.odd_requests,
+    "forged-logs": odd_requests.forged_logs,
     "giant-documents": giant_documents.run,
 }
 

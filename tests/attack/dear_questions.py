@@ -1,6 +1,4 @@
-"""Many dear questions at once, of one login."""
-
-from __future__ import annotations
+"""Many dear questions at once, of one login, and one that the database does not answer."""
 
 import base64
 import json
@@ -11,8 +9,7 @@ from collections.abc import Iterator
 
 import psycopg
 
-from tests.attack.result import Figure
-from tests.attack.web import Site, slowest, together
+from tests.attack.web import Figure, Site, slowest, together
 
 LONG = "attack-long"
 LARGE = "attack-large"
@@ -21,11 +18,12 @@ VERSIONS = 3000
 LARGE_VERSIONS = 40
 LIMIT_S = 2
 TIMES_QUIET = 20
+REQUEST_S = 3
 OTHER = {"Authorization": "Basic " + base64.b64encode(b"auditor:auditor").decode()}
 API = "/api/v1/history/product-instance"
 
 
-def run(site: Site, *, fast: bool) -> Iterator[Figure]:
+def repeated(site: Site, *, fast: bool) -> Iterator[Figure]:
     """What another login waits for while many clients of one repeat blames of 3,000 versions,
     comparisons of two large documents, and pages of them."""
     site.store(LONG, VERSIONS, 100)
@@ -88,3 +86,21 @@ def _store_large(url: str) -> None:
                 " 'attack', least(%s, 1))",
                 [LARGE, version, json.dumps({"items": items, "grid": grid}), version, version],
             )
+
+
+def deadline(site: Site, *, fast: bool) -> Iterator[Figure]:
+    """A table is locked for long; how long does a request last, and what is left of it?"""
+    site.store("attack-deadline", 3, 10)
+    path = f"{API}/attack-deadline"
+    with (
+        site.serve(ANNALS_REQUEST_SECONDS=str(REQUEST_S)) as web,
+        web.locked("product_instance_aud"),
+    ):
+        answer = web.get(path, timeout=REQUEST_S + (4 if fast else 27))
+        time.sleep(0.5)
+        left = web.waiting()
+    what = f"deadline {REQUEST_S} s, the table is locked: answer"
+    yield Figure(
+        f"{what} {answer.status or 'none'} after", round(answer.seconds, 1), REQUEST_S + 2, "s"
+    )
+    yield Figure("statements that go on afterwards", left, 0)

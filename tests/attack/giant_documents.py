@@ -1,22 +1,15 @@
 """Documents that make large answers: how long one takes, how large it is, what the web needs."""
 
-from __future__ import annotations
-
-import contextlib
-import http.cookiejar
 import json
 import time
-import urllib.error
-import urllib.parse
-import urllib.request
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import psycopg
+import requests
 
-from tests.attack.result import Figure
-from tests.attack.web import Site, Web
+from tests.attack.web import Figure, Site, Web
 
 # A page is 4 MiB, and everything that is not a version; a single document may be larger.
 ANSWER_MB, PEAK_MB, SECONDS = 10, 400, 20
@@ -115,26 +108,25 @@ def _store(url: str, id: str, documents: Iterable[str]) -> None:
         )
 
 
-def _browser(web: Web) -> urllib.request.OpenerDirector:
+def _browser(web: Web) -> requests.Session:
     """A browser of the login `support`."""
-    jar = http.cookiejar.CookieJar()
-    browser = urllib.request.build_opener(urllib.request.HTTPCookieProcessor(jar))
+    browser = requests.Session()
     form = f"http://127.0.0.1:{web.port}/admin/login/"
-    browser.open(form).read()
-    token = next(cookie.value for cookie in jar if cookie.name == "csrftoken")
-    given = {"username": "support", "password": "support", "csrfmiddlewaretoken": str(token)}
-    with contextlib.suppress(urllib.error.HTTPError):  # support may not see the page behind it
-        browser.open(form, urllib.parse.urlencode(given).encode()).read()
+    browser.get(form)
+    token = browser.cookies["csrftoken"]
+    # support may not see the page behind the form
+    browser.post(
+        form, dict.fromkeys(("username", "password"), "support") | {"csrfmiddlewaretoken": token}
+    )
     return browser
 
 
-def _ask(browser: urllib.request.OpenerDirector, web: Web, address: str) -> int:
+def _ask(browser: requests.Session, web: Web, address: str) -> int:
     """The bytes of the answer. Raises RuntimeError if it is none of success."""
-    try:
-        with browser.open(f"http://127.0.0.1:{web.port}{address}", timeout=200) as answer:
-            return len(answer.read())
-    except urllib.error.HTTPError as error:
-        raise RuntimeError(f"{address}: {error.code} {error.read()[:300]!r}") from None
+    answer = browser.get(f"http://127.0.0.1:{web.port}{address}", timeout=200)
+    if answer.status_code != 200:
+        raise RuntimeError(f"{address}: {answer.status_code} {answer.content[:300]!r}")
+    return len(answer.content)
 
 
 def _workers(pid: int) -> list[int]:

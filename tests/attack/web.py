@@ -1,6 +1,5 @@
-"""The production web server on a temporary PostgreSQL, and the clients of an attacker."""
-
-from __future__ import annotations
+"""The production web server behind its proxy, on a temporary PostgreSQL, and the clients of an
+attacker."""
 
 import base64
 import contextlib
@@ -26,10 +25,32 @@ import psycopg
 from annals import env
 from annals.embedded import process
 from annals.embedded.postgres import Postgres
+from tests import need
 
 ROOT = Path(__file__).resolve().parents[2]
+NGINX = ROOT / "docker" / "nginx" / "nginx.conf"
 START_S = 60
 LOGIN = "Basic " + base64.b64encode(b"support:support").decode()
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """One figure of an attack; the attack succeeds if it is above the limit."""
+
+    what: str
+    value: float
+    limit: float
+    unit: str = ""
+
+    @property
+    def succeeds(self) -> bool:
+        return self.value > self.limit
+
+    def line(self) -> str:
+        unit = f" {self.unit}" if self.unit else ""
+        verdict = "SUCCEEDS" if self.succeeds else "is repelled"
+        found = f"{self.value:g}{unit} (limit {self.limit:g}{unit})"
+        return f"{self.what}: {found}: the attack {verdict}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +68,8 @@ class Web:
 
     def __init__(self, port: int, log: Path, url: str, pid: int) -> None:
         self.port, self.log, self.url, self.pid = port, log, url, pid
+        # The same one without its proxy.
+        self.behind = self
 
     def get(
         self,
@@ -114,10 +137,9 @@ def request(path: str, *headers: str) -> bytes:
 
 # Limits that an attack need not wait long for. Attacks set them too where they count.
 PROXY = {"ANNALS_TRUSTED_PROXIES": "127.0.0.1/32"}  # attackers have many addresses
-ALL = PROXY | {
-    "ANNALS_REQUEST_SECONDS": "3",
-    "ANNALS_CLIENT_SECONDS": "3",
-}
+ALL = PROXY | {"ANNALS_REQUEST_SECONDS": "3"}
+# Of the proxy's configuration. The attackers have one address here.
+MANY_CLIENTS = {"limit_conn clients 50;": "limit_conn clients 4000;"}
 
 
 class Site:
@@ -169,24 +191,59 @@ class Site:
 
     @contextmanager
     def serve(self, **settings: str) -> Iterator[Web]:
-        """The web server with these settings, ready; in the block of `one_server`, that one."""
+        """The web server with these settings behind its proxy, ready; in the block of `one_server`,
+        that one."""
         if self._web is not None:
             yield self._web
             return
-        with self._serving(settings) as web:
+        with self.proxied(settings, MANY_CLIENTS) as web:
             yield web
 
     def serve_alone(self) -> AbstractContextManager[Web]:
         """A web server with the usual settings also in the block of `one_server`, whose limits are
         low."""
-        return self._serving({})
+        return self.proxied({}, MANY_CLIENTS)
 
     @contextmanager
     def one_server(self) -> Iterator[None]:
         """All attacks in the block attack the same server, with the settings of ALL."""
-        with self._serving(ALL) as self._web:
+        with self.proxied(ALL, MANY_CLIENTS) as self._web:
             yield
         self._web = None
+
+    @contextmanager
+    def proxied(self, settings: Mapping[str, str], changes: Mapping[str, str]) -> Iterator[Web]:
+        """The web server behind nginx as docker/nginx/nginx.conf configures it. changes: to that
+        text. Its waits are a second, so that attacks need not last."""
+        program = need.nginx()
+        with self._serving(settings) as web:
+            (port,) = process.free_ports([None])
+            text = NGINX.read_text()
+            for old, new in {
+                "server web:8000;": f"server 127.0.0.1:{web.port};",
+                "listen 8080 default_server;": f"listen 127.0.0.1:{port};",
+                " 10s;": " 1s;",
+                "/tmp/": f"{self.folder}/nginx-",  # noqa: S108 - what the container has
+                **changes,
+            }.items():
+                assert old in text, f"docker/nginx/nginx.conf has no {old}"
+                text = text.replace(old, new)
+            file = self.folder / f"nginx-{port}.conf"
+            file.write_text(text)
+            command = [program, "-c", str(file), "-g", "daemon off; master_process off;"]
+            proxy = subprocess.Popen([*command, "-p", str(self.folder)])
+            found = Web(port, web.log, self.url, web.pid)
+            found.behind = web
+            try:
+                deadline = time.monotonic() + START_S
+                while found.get("/healthz").status != 200:
+                    if time.monotonic() > deadline:
+                        raise RuntimeError("the proxy does not answer")
+                    time.sleep(0.1)
+                yield found
+            finally:
+                proxy.terminate()
+                proxy.wait(20)
 
     @contextmanager
     def _serving(self, settings: Mapping[str, str]) -> Iterator[Web]:

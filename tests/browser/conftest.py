@@ -1,7 +1,5 @@
 """A browser on the screens, which notes everything that a clean page must not do."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -17,7 +15,7 @@ from pytest_django.live_server_helper import LiveServer
 
 from history import labels
 from history.models import FieldLabel, Person
-from tests.browser.chromium import launch
+from tests.browser.picture import launch
 from tests.db.store import T0, Store
 
 LONG = "Оченьдлинноесловобезпробелов" * 8
@@ -64,8 +62,8 @@ def _django_db_marker() -> None:
 def documents(django_db_setup: None, django_db_blocker: DjangoDbBlocker) -> Iterator[None]:
     """Committed for all tests of a module, because they only read, and gone with it.
 
-    A1: 120 versions of an application. W1: an application too wide for a telephone. G1: one with
-    2,500 changes in one version. R1: a participant of A1.
+    A1: 120 versions of an application. W1: an application too wide for a telephone. R1: a
+    participant of A1.
     """
     with django_db_blocker.unblock():
         before = _tables()
@@ -97,16 +95,6 @@ def _fill(store: Store) -> None:
     store.add("W1", 0, {**wide, LONG: LONG}, 0)
     wide["list"] = [{"pid": LONG, "a": {LONG: "y"}}]
     store.add("W1", 3, {**wide, LONG: "x"}, 1, author=LONG[:64], client=LONG[:64])
-    for number in range(3):
-        payments = [
-            {
-                "pid": f"P{n}",
-                "date": f"2026-{n % 12 + 1:02}-15",
-                "amount": f"{1_000 + n + number}.00",
-            }
-            for n in range(2_500)
-        ]
-        store.add("G1", number, {"name": "Ипотека", "payments": payments}, number)
     passport = FieldLabel.objects.filter(entity="participant-role", path="/passport")
     passport.update(sensitive=True)
     person = {"fullName": "Рожков Олег", "passport": {"series": "4509", "number": "112233"}}

@@ -1,7 +1,5 @@
 """/api/docs/ against a real provider: a person logs in there with PKCE and tries a call."""
 
-from __future__ import annotations
-
 import tempfile
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -12,11 +10,11 @@ import requests
 from playwright.sync_api import BrowserContext, Page, expect, sync_playwright
 
 from annals.embedded.postgres import Postgres
-from tests.access.real_provider import SCOPE, Person, RealProvider
+from tests.access.real_provider import Person, RealProvider
 from tests.access.test_login import ROLES
 from tests.access.web import Web
-from tests.browser.chromium import launch
 from tests.browser.conftest import Seen
+from tests.browser.picture import launch
 from tests.processes import own_database, server
 
 __all__ = ["server"]
@@ -48,19 +46,6 @@ def context(site: tuple[Web, RealProvider]) -> Iterator[BrowserContext]:
         browser = launch(playwright)
         yield browser.new_context(base_url=site[0].url)
         browser.close()
-
-
-def test_the_document_names_the_provider(site: tuple[Web, RealProvider]) -> None:
-    web, bank = site
-    document = requests.get(f"{web.url}/api/schema/", timeout=10).json()
-    found = document["components"]["securitySchemes"]
-    assert set(found) == {"bearer", "oidc-bank", "session"}  # Basic is of the demo only
-    assert found["oidc-bank"]["type"] == "oauth2"
-    flow = found["oidc-bank"]["flows"]["authorizationCode"]
-    assert flow["authorizationUrl"].startswith(f"{bank.url}/auth")
-    assert (flow["tokenUrl"], list(flow["scopes"])) == (f"{bank.url}/token", [SCOPE])
-    for path in document["paths"].values():
-        assert {"oidc-bank": [SCOPE]} in path["get"]["security"]
 
 
 def test_only_the_page_may_ask_the_provider(site: tuple[Web, RealProvider]) -> None:

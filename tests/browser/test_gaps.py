@@ -1,7 +1,5 @@
 """The page of versions that never arrived in a narrow window: each gap whole, nothing cut."""
 
-from __future__ import annotations
-
 from datetime import timedelta
 
 import pytest

@@ -1,8 +1,6 @@
 """Logging in with two real providers, clicked through: one's name, logging out, a session that is
 over, a provider that is down."""
 
-from __future__ import annotations
-
 import os
 import re
 import tempfile
@@ -18,8 +16,7 @@ from playwright.sync_api import Page, expect, sync_playwright
 from annals.embedded.postgres import Postgres
 from tests.access.real_provider import RealProvider
 from tests.access.web import Web, age
-from tests.browser.chromium import launch
-from tests.browser.pictured import in_both, in_russian
+from tests.browser.picture import in_both, in_one, launch
 from tests.processes import own_database
 from tests.processes import server as postgres
 
@@ -49,7 +46,7 @@ class Site:
         assert self.page.evaluate(CONTRAST) == [], name
         assert self.page.evaluate("document.documentElement.scrollWidth <= innerWidth"), name
         if folder := os.environ.get("ANNALS_TEST_PICTURES"):
-            in_russian(self.page, f"{folder}/{name}")
+            in_one(self.page, f"{folder}/{name}", "ru")
 
     def there(self, login: str) -> None:
         """Log in on the pages of a provider."""

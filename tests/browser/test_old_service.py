@@ -1,7 +1,5 @@
 """What a clerk sees of versions that only the old service has, and where it does not answer."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator
 from datetime import timedelta
@@ -15,7 +13,7 @@ from annals import env
 from history.base import clock
 from history.fallback import asked, breaker
 from tests.browser.conftest import Open
-from tests.browser.pictured import in_both
+from tests.browser.picture import in_both
 from tests.browser.test_screens import fits
 from tests.db.store import T0, Store
 from tests.old_service import OldService
@@ -70,12 +68,3 @@ def test_old_versions_are_marked_and_link_to_the_other_time(visit: Open) -> None
     page.locator(".version-note a").first.click()
     expect(page.locator("main, #content").first).to_contain_text("Это версия 4 из прежней системы")
     pictured(page, "the-other-time")
-
-
-def test_the_page_says_that_older_versions_may_be_missing(visit: Open, moved: OldService) -> None:
-    moved.status = 503
-    page = visit(O1)
-    expect(page.locator(".version")).to_have_count(2)
-    expect(page.locator(".notice").first).to_contain_text("Прежняя система не отвечает")
-    pictured(page, "old-service-away")
-    assert fits(page)

@@ -1,8 +1,6 @@
 """Tests of tests/db that are repeated on a cluster: the fixtures they use there, with distributed
 tables."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import pytest

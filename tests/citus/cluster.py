@@ -1,7 +1,5 @@
 """Databases of the tests on the nodes of a Citus cluster that runs already."""
 
-from __future__ import annotations
-
 import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -2,8 +2,6 @@
 ANNALS_TEST_CITUS is the DSN of a coordinator whose workers have joined. Without it they are
 skipped, also with ANNALS_TEST_ALL=1."""
 
-from __future__ import annotations
-
 import io
 import os
 from collections.abc import Iterator
@@ -14,8 +12,8 @@ import pytest
 import pytest_django
 from django.core.management import call_command
 
-from history import days
 from history.base import clock
+from history.daily import days
 from history.entities import ENTITIES
 from tests.citus.cluster import Citus, database, disconnect, served_by
 

@@ -1,7 +1,5 @@
 """The real writer on distributed tables, for the tests of ingest that plain tables have too."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import pytest

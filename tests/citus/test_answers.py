@@ -1,8 +1,6 @@
 """Every call of the reading side against the reference, over random histories in distributed
 tables. As tests/oracle, which has more of them."""
 
-from __future__ import annotations
-
 import os
 from datetime import UTC, date, datetime
 

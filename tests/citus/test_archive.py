@@ -1,7 +1,5 @@
 """The archive and the table of keys, with distributed tables."""
 
-from __future__ import annotations
-
 import io
 from datetime import UTC, date, datetime, timedelta
 
@@ -11,13 +9,13 @@ from django.core.management import call_command
 from django.db import connection
 from msgspec.structs import replace
 
-from history import days
 from history.archive.restore import restore
 from history.archive.store import Store
-from history.archive.write import Archiver
+from history.archive.write import DayArchiver
 from history.base import clock
-from history.days import partition_name
-from history.distribution.held import held
+from history.daily import days
+from history.daily.days import partition_name
+from history.distribution.disk_use import held
 from history.entities import CHILDREN, root
 from history.partitions import catalog
 from history.search_index.backfill import remove_old
@@ -48,7 +46,7 @@ def test_a_child_of_two_applications_comes_back_twice_and_is_found(store: Store)
         for id, application in (("x", "b"), ("x", "a"), ("y", "a")):
             insert(plain, CHILD.table, id, application)
         assert NOON.date() == OLD
-        Archiver(store).archive(plain, CHILD.table, OLD)
+        DayArchiver(store).archive(plain, CHILD.table, OLD)
         plain.execute(f"DELETE FROM {CHILD.table} WHERE product_instance_id = 'b' OR id = 'y'")
         plain.execute("TRUNCATE child_home, child_moved")
         assert restore(plain, store, CHILD, OLD).rows == 3
@@ -72,7 +70,7 @@ def test_the_missing_rows_of_a_day_of_applications_come_back(store: Store) -> No
         days.create(plain, table, OLD)
         for id in ("a", "b"):
             insert(plain, table, id)
-        Archiver(store).archive(plain, table, OLD)
+        DayArchiver(store).archive(plain, table, OLD)
         plain.execute(f"DELETE FROM {table} WHERE id = 'b'")
         insert(plain, table, "c")
         restore(plain, store, root(), OLD)
@@ -91,7 +89,7 @@ def test_homes_of_a_restored_day_stay_as_long_as_it_does(
         old = clock.now().date() - timedelta(30)
         days.create(plain, CHILD.table, old)
         insert(plain, CHILD.table, "x", "a", datetime(old.year, old.month, old.day, tzinfo=UTC))
-        Archiver(store).archive(plain, CHILD.table, old)
+        DayArchiver(store).archive(plain, CHILD.table, old)
         days.drop(plain, CHILD.table, old)
         plain.execute("TRUNCATE child_home, child_moved")
         restore(plain, store, CHILD, old)

@@ -1,7 +1,5 @@
 """Commands that read a distributed installation with rows of the simulator."""
 
-from __future__ import annotations
-
 import io
 from datetime import timedelta
 

@@ -1,8 +1,6 @@
 """Days of a distributed installation: made, dropped, replaced; readers on any node wait for no more
 than a moment."""
 
-from __future__ import annotations
-
 import threading
 import time
 from datetime import UTC, datetime, timedelta
@@ -11,15 +9,15 @@ import psycopg
 import pytest
 from django.db import connection
 
-from history import days
 from history.base import clock
-from history.days import State
-from history.distribution import homes
+from history.daily import days
+from history.daily.days import DayState
+from history.daily.window import Window
+from history.distribution import child_home_table
 from history.entities import CHILDREN, root
 from history.partitions.maintain import maintain
 from history.partitions.plan import Policy
 from history.search_index.backfill import remove_old
-from history.window import Window
 from tests.citus.cluster import Citus
 
 TODAY = clock.now().date()
@@ -79,7 +77,7 @@ def test_a_detach_waits_for_a_reader_on_any_node(distributed: Citus, node: int) 
     reader.execute(f"SELECT count(*) FROM {TABLE}")
     with pytest.raises(psycopg.errors.LockNotAvailable):
         days.drop(plain, TABLE, OLD, wait_s=1)
-    assert days.locate(plain, TABLE, OLD).state is State.ATTACHED
+    assert days.locate(plain, TABLE, OLD).state is DayState.ATTACHED
     other = distributed.raw(node)
     other.execute("SET statement_timeout TO '20s'")
     waits: list[float] = []
@@ -94,7 +92,7 @@ def test_a_detach_waits_for_a_reader_on_any_node(distributed: Citus, node: int) 
     dropping.join()
     [waited] = waits
     assert waited >= 0.3
-    assert days.locate(plain, TABLE, OLD).state is State.ABSENT
+    assert days.locate(plain, TABLE, OLD).state is DayState.ABSENT
 
 
 def test_a_day_is_replaced_by_a_table_with_rows(distributed: Citus) -> None:
@@ -133,7 +131,7 @@ def test_homes_and_keys_leave_with_retention(distributed: Citus) -> None:
         " ('2', 'n', %(kind)s, 'c1', %(new)s)", {"kind": kind, "old": OLD, "new": TODAY}
     )  # fmt: skip
     before = TODAY - timedelta(1)
-    assert homes.keep(plain, before) == 1
+    assert child_home_table.keep(plain, before) == 1
     # What two consumers did not see of each other is completed.
     assert distributed.rows(
         "SELECT id, product_instance_id, other_application FROM child_moved ORDER BY 1, 2"

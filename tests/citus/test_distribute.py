@@ -1,7 +1,5 @@
 """`annals distribute`: interrupted anywhere, and repeated, it loses nothing and doubles nothing."""
 
-from __future__ import annotations
-
 import io
 import random
 from collections.abc import Iterator
@@ -18,8 +16,9 @@ from django.db.migrations.recorder import MigrationRecorder
 from msgspec.structs import replace
 
 from annals.observe.server_checks import server_settings
-from history import days, distribution
+from history import distribution
 from history.base import clock
+from history.daily import days
 from history.distributing import steps as needed
 from history.distributing.steps import left_out
 from history.distribution import DISTRIBUTED_BY
@@ -256,7 +255,7 @@ def _is_distributed(citus: Citus) -> None:
     for entity in ENTITIES:
         for day in DAYS:
             name = days.partition_name(entity.table, day)
-            assert days.locate(plain, entity.table, day).state is days.State.ATTACHED
+            assert days.locate(plain, entity.table, day).state is days.DayState.ATTACHED
             assert citus.rows("SELECT pg_relation_size(%s)", [name]) == [(0,)]
     # Each node sees all of it, the ledger included.
     for node in range(len(citus.urls)):

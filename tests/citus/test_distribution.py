@@ -1,7 +1,5 @@
 """Whether an installation is distributed."""
 
-from __future__ import annotations
-
 from history import distribution
 from history.distribution import DISTRIBUTED_BY
 from history.entities import CHILDREN

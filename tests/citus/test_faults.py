@@ -5,8 +5,6 @@ crash does, and start it, with {host} and {port}. ANNALS_TEST_CITUS_THIRD is HOS
 that has not joined.
 """
 
-from __future__ import annotations
-
 import os
 import shutil
 import tempfile

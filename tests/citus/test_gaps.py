@@ -1,13 +1,11 @@
 """Versions that never arrived, in distributed tables."""
 
-from __future__ import annotations
-
 import pytest
 
-from history import days
+from history.daily import days
+from history.daily.window import Window
 from history.entities import CHILDREN, root
-from history.gaps.days import changed
-from history.window import Window
+from history.gaps.scan import changed
 from tests.citus.again import own_labels
 from tests.citus.cluster import Citus
 from tests.db.partitioned import NOW, TODAY, raw
@@ -18,12 +16,10 @@ from tests.db.test_gaps import (
     test_a_late_version_closes_its_gap_and_a_part_of_a_gap_stays,
     test_a_neighbour_near_the_edge_is_no_gap_and_one_that_comes_there_ends_it,
     test_a_version_in_quarantine_is_missing_and_explained,
-    test_missing_numbers_between_stored_ones,
     test_the_command,
     test_the_largest_numbers,
     test_twins_and_versions_that_were_read_before,
     test_two_runs_at_once_do_each_day_once,
-    test_what_arrived_and_was_dropped_is_no_gap,
 )
 
 __all__ = [
@@ -34,12 +30,10 @@ __all__ = [
     "test_a_late_version_closes_its_gap_and_a_part_of_a_gap_stays",
     "test_a_neighbour_near_the_edge_is_no_gap_and_one_that_comes_there_ends_it",
     "test_a_version_in_quarantine_is_missing_and_explained",
-    "test_missing_numbers_between_stored_ones",
     "test_the_command",
     "test_the_largest_numbers",
     "test_twins_and_versions_that_were_read_before",
     "test_two_runs_at_once_do_each_day_once",
-    "test_what_arrived_and_was_dropped_is_no_gap",
 ]
 
 pytestmark = pytest.mark.usefixtures("distributed")

@@ -1,7 +1,5 @@
 """Rights of the logins on all nodes."""
 
-from __future__ import annotations
-
 from django.core.management import call_command
 from django.db import connection
 

@@ -1,7 +1,5 @@
 """Consumers write their heartbeats in a distributed installation."""
 
-from __future__ import annotations
-
 import time
 
 from ingest.store.batch import Claim

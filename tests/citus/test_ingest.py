@@ -1,7 +1,5 @@
 """What ingest does on plain tables it does on distributed ones: the tests are the same."""
 
-from __future__ import annotations
-
 import random
 import threading
 from datetime import timedelta
@@ -10,12 +8,12 @@ from typing import Any
 import psycopg
 import pytest
 
-from history import days
+from history.daily import days
 from history.entities import root
 from history.search_index.keys import FoundKey, KeyRow
 from history.search_index.upsert import upsert
 from ingest.store import ledger
-from ingest.store.homes import Homes
+from ingest.store.child_homes import Homes
 from ingest.store.session import connect
 from ingest.store.transaction import Writer
 from tests.citus.cluster import Citus

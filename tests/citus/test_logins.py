@@ -1,20 +1,15 @@
 """The logins of the web and of the consumer, as `annals grants` makes them, on a cluster."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from io import StringIO
 from pathlib import Path
 
-import psycopg
 import pytest
 from django.core.management import call_command
-from django.db import connection
 from psycopg.conninfo import make_conninfo
 
-from annals.observe import server_metrics
-from annals.observe.store_metrics import StoreCollector
-from history import timeline
+from annals.observe import metrics
+from annals.observe.metrics import StoreCollector
 from ingest.store.session import connect
 from ingest.store.transaction import Writer
 from tests.citus.cluster import Citus, served_by
@@ -23,14 +18,6 @@ from tests.citus.test_prepared import prepared_on_a_worker
 from tests.db.ingested import CHILD_SOURCE, Ingested, claim_all, counts, faults
 from tests.messages import value
 
-# Of Citus, what a login may set for itself and stops reading or writing.
-LOCK_OUT = {
-    "citus.enable_router_execution": "off",
-    "citus.multi_task_query_log_level": "error",
-    "citus.local_table_join_policy": "never",
-    "citus.subquery_pushdown": "on",
-    "citus.node_connection_timeout": "10",
-}
 WEB, CONSUMER = "annals_citus_web", "annals_citus_consumer"
 
 
@@ -50,8 +37,8 @@ def granted(distributed: Citus, tmp_path_factory: pytest.TempPathFactory) -> Ite
 def test_the_web_counts_what_was_left_on_all_nodes(
     granted: Citus, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    text = server_metrics._PREPARED_LEFT.replace("5 minutes", "0 minutes")
-    monkeypatch.setattr(server_metrics, "_PREPARED_LEFT", text)
+    text = metrics._PREPARED_LEFT.replace("5 minutes", "0 minutes")
+    monkeypatch.setattr(metrics, "_PREPARED_LEFT", text)
     with prepared_on_a_worker(granted), served_by(make_conninfo(granted.url, user=WEB)):
         samples = [sample for each in StoreCollector().collect() for sample in each.samples]
     found = {sample.name: sample.value for sample in samples}
@@ -76,18 +63,3 @@ def test_the_consumer_writes_new_rows_and_repeats(granted: Citus, node: int) -> 
     assert faults() == []
     assert granted.rows("SELECT count(*) FROM child_home") == [(8,)]
     empty(granted)
-
-
-def test_a_login_that_changed_its_own_settings_of_citus_can_still_work(granted: Citus) -> None:
-    for login in (WEB, CONSUMER):
-        with psycopg.connect(make_conninfo(granted.url, user=login), autocommit=True) as plain:
-            for name, given in LOCK_OUT.items():
-                plain.execute(f"ALTER ROLE CURRENT_USER SET {name} = '{given}'")
-    test_the_consumer_writes_new_rows_and_repeats(granted, 0)
-    with served_by(make_conninfo(granted.url, user=WEB)):
-        found = timeline.search_all(["t1", "t2"])
-        assert not any(each.found for each in found.values())
-        with connection.cursor() as cursor:
-            for name, given in LOCK_OUT.items():
-                cursor.execute(f"SHOW {name}")
-                assert cursor.fetchone() != (given,), name

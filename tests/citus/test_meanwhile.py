@@ -1,7 +1,5 @@
 """What works while `annals distribute` does, or after it was interrupted. In this order."""
 
-from __future__ import annotations
-
 import io
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -11,8 +9,9 @@ import pytest
 from django.core.management import call_command
 from django.db import connection
 
-from history import days, distribution
-from history.days import State
+from history import distribution
+from history.daily import days
+from history.daily.days import DayState
 from history.distributing import steps
 from history.entities import BY_TOPIC, ENTITIES
 from ingest.store.retrying import RetryingWriter
@@ -82,7 +81,7 @@ def test_a_day_that_was_left_is_attached_by_whoever_needs_it(citus: Citus, late:
     plain = citus.raw()
     assert homes(citus) == []
     assert days.create(plain, TABLE, DAY)
-    assert days.locate(plain, TABLE, DAY).state is State.ATTACHED
+    assert days.locate(plain, TABLE, DAY).state is DayState.ATTACHED
     assert citus.rows(f"SELECT id FROM {TABLE}") == [("t1",)]
     assert homes(citus) == [("t1", "a1")]
     distribute()

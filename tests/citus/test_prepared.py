@@ -1,13 +1,11 @@
 """What a node leaves that ends between the two phases of a commit: counted, and decided."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pytest
 
-from annals.observe import server_metrics
+from annals.observe import metrics
 from history.entities import root
 from tests.citus.cluster import Citus, disconnect
 
@@ -16,7 +14,7 @@ LEFT = "citus_0_999999_424242_1"
 
 
 def left() -> float:
-    [metric] = server_metrics.prepared_left()
+    [metric] = metrics.prepared_left()
     [sample] = metric.samples
     disconnect()
     return float(sample.value)
@@ -50,8 +48,8 @@ def test_a_prepared_transaction_is_counted_and_recovered(
     assert left() == 0
     with prepared_on_a_worker(distributed):
         assert left() == 0, "a young one is at work"
-        text = server_metrics._PREPARED_LEFT.replace("5 minutes", "0 minutes")
-        monkeypatch.setattr(server_metrics, "_PREPARED_LEFT", text)
+        text = metrics._PREPARED_LEFT.replace("5 minutes", "0 minutes")
+        monkeypatch.setattr(metrics, "_PREPARED_LEFT", text)
         assert left() == 1
         assert distributed.rows("SELECT recover_prepared_transactions()") == [(1,)]
         assert left() == 0
@@ -62,8 +60,8 @@ def test_a_prepared_transaction_is_counted_and_recovered(
 def test_one_that_no_node_has_named_is_counted(
     distributed: Citus, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    text = server_metrics._PREPARED_LEFT.replace("5 minutes", "0 minutes")
-    monkeypatch.setattr(server_metrics, "_PREPARED_LEFT", text)
+    text = metrics._PREPARED_LEFT.replace("5 minutes", "0 minutes")
+    monkeypatch.setattr(metrics, "_PREPARED_LEFT", text)
     worker = distributed.raw(1)
     for statement in ("BEGIN", "SELECT FROM pg_class", "PREPARE TRANSACTION 'mine'"):
         worker.execute(statement)

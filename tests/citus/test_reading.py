@@ -1,8 +1,6 @@
 """Reading where the tables are distributed: the same answers, each from one shard where that is
 possible."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -14,14 +12,15 @@ from django.db import connection
 from psycopg.rows import tuple_row
 
 from history import distribution, masking, timeline
-from history.database.apart import apart
+from history.database.distributed import apart
 from history.entities import BY_NAME, ROOT, SEARCH_VALUE_LENGTH
 from history.models import SearchKey
 from history.timeline import ApplicationQuery, Filters, Order, Query, Sort, Twin
-from history.timeline.sources import members, memory, rows
-from history.timeline.sources.statements import LAST
+from history.timeline.row import LAST
+from history.timeline.sources import newest
+from history.timeline.sources.tables import Tables
 from tests.citus.cluster import Citus, served_by
-from tests.db.store import T0, Store
+from tests.db.store import HOST, T0, Store
 from tests.round_trips import ROUND_TRIPS, Asked, counted
 
 TASK, PERSON = BY_NAME["product-task"], BY_NAME["participant-role"]
@@ -84,22 +83,26 @@ def tasks(one: Said) -> list[int]:
 
 
 ONE_SHARD: dict[str, Callable[[], object]] = {
-    "page": lambda: timeline.page(Query(entity=ROOT, id="A1")),
-    "page of a child": lambda: timeline.page(Query(entity=TASK, id="T1")),
-    "by number": lambda: timeline.page(Query(entity=TASK, id="T1", sort=Sort.VERSION, page_size=1)),
-    "filtered": lambda: timeline.page(Query(entity=TASK, id="T1", filters=Filters(author="x"))),
-    "application": lambda: timeline.application(ApplicationQuery(id="C1")),
-    "version": lambda: timeline.version(TASK, "T1", 1),
-    "twins": lambda: timeline.twins(TASK, "T1", 1),
-    "compare": lambda: timeline.compare(TASK, "T1", 0, 2),
-    "at": lambda: timeline.at(ROOT, "A1", at(15)),
-    "at, of a child": lambda: timeline.at(TASK, "T1", at(1)),
-    "blame": lambda: timeline.blame(ROOT, "A1"),
-    "blame of a child": lambda: timeline.blame(PERSON, "P1"),
-    "field": lambda: timeline.field(PERSON, "P1", "/income"),
-    "newest": lambda: timeline.newest(PERSON, "P1"),
-    "search": lambda: timeline.search("A1"),
-    "search of a child": lambda: timeline.search("T1"),
+    "page": lambda: timeline.page(HOST, Query(entity=ROOT, id="A1")),
+    "page of a child": lambda: timeline.page(HOST, Query(entity=TASK, id="T1")),
+    "by number": lambda: timeline.page(
+        HOST, Query(entity=TASK, id="T1", sort=Sort.VERSION, page_size=1)
+    ),
+    "filtered": lambda: timeline.page(
+        HOST, Query(entity=TASK, id="T1", filters=Filters(author="x"))
+    ),
+    "application": lambda: timeline.application(HOST, ApplicationQuery(id="C1")),
+    "version": lambda: timeline.version(HOST, TASK, "T1", 1),
+    "twins": lambda: timeline.twins(HOST, TASK, "T1", 1),
+    "compare": lambda: timeline.compare(HOST, TASK, "T1", 0, 2),
+    "at": lambda: timeline.at(HOST, ROOT, "A1", at(15)),
+    "at, of a child": lambda: timeline.at(HOST, TASK, "T1", at(1)),
+    "blame": lambda: timeline.blame(HOST, ROOT, "A1"),
+    "blame of a child": lambda: timeline.blame(HOST, PERSON, "P1"),
+    "field": lambda: timeline.field(HOST, PERSON, "P1", "/income"),
+    "newest": lambda: timeline.newest(HOST, PERSON, "P1"),
+    "search": lambda: timeline.search(HOST, "A1"),
+    "search of a child": lambda: timeline.search(HOST, "T1"),
 }
 
 
@@ -137,7 +140,7 @@ def test_a_child_that_moved_is_read_from_the_shards_of_its_applications(
 ) -> None:
     found: list[timeline.Page] = []
     query = Query(entity=TASK, id="M1")
-    for each in said(lambda: found.append(timeline.page(query))):
+    for each in said(lambda: found.append(timeline.page(HOST, query))):
         assert tasks(each) in ([1], [2]), each.statement
     assert [version.version for version in found[0].versions] == [2, 1, 0]
     assert [version.previous_version for version in found[0].versions] == [1, 0, None]
@@ -152,14 +155,14 @@ def test_a_version_that_names_two_applications_counts_once(loans: Citus) -> None
         shown, token = [], None
         while True:
             query = Query(entity=TASK, id="D1", page_size=size, page_token=token)
-            page = timeline.page(query)
+            page = timeline.page(HOST, query)
             shown += [(each.version, each.previous_version) for each in page.versions]
             token = page.next_token
             if token is None:
                 break
         assert shown == [(2, 1), (1, 0), (0, None)]
-    assert timeline.twins(TASK, "D1", 1) == [Twin(at(1), old=False)]
-    assert timeline.given_twice(page.versions[:1], whole=False) == {}
+    assert timeline.twins(HOST, TASK, "D1", 1) == [Twin(at(1), old=False)]
+    assert HOST.anew().given_twice(page.versions[:1], whole=False) == {}
 
 
 def test_a_search_asks_the_shards_of_what_it_finds(
@@ -171,8 +174,8 @@ def test_a_search_asks_the_shards_of_what_it_finds(
     found: list[timeline.Results] = []
     with pytest.MonkeyPatch.context() as patch:
         keys = [f"{kind} number" for kind in (ROOT.name, TASK.name)]
-        patch.setattr(masking, "searchable_keys", lambda: keys)
-        statements = said(lambda: found.append(timeline.search("77")))
+        patch.setattr(masking, "searchable_keys", lambda _viewer: keys)
+        statements = said(lambda: found.append(timeline.search(HOST, "77")))
     assert {hit.id for hit in found[0].found} == {"A1", "B1"}
     assert all(number <= 4 for each in statements for number in tasks(each))
 
@@ -181,27 +184,26 @@ def test_a_search_finds_a_key_that_is_longer_than_an_id(loans: Citus) -> None:
     value = "5f0c1c5e-8b9e-4d0b-9a43-0d3f2b7a6c11"
     key = {"name": "submissionId", "entity": ROOT.name, "day": at(0).date()}
     SearchKey.objects.create(value=value, id="A1", **key)
-    assert [hit.id for hit in timeline.search(value).found] == ["A1"]
-    assert timeline.search("x" * SEARCH_VALUE_LENGTH).found == ()
+    assert [hit.id for hit in timeline.search(HOST, value).found] == ["A1"]
+    assert timeline.search(HOST, "x" * SEARCH_VALUE_LENGTH).found == ()
 
 
 def test_a_worker_reads_versions_as_the_coordinator_does(loans: Citus) -> None:
     """People, labels and logins are on the coordinator alone: the web connects there."""
-    page = (Filters(), Sort.UPDATED_AT, Order.DESC, LAST, 10)
 
     def answers() -> list[object]:
-        with masking.in_clear(), memory.remembered():
-            return [
-                rows.page(ROOT, "A1", *page),
-                rows.page(TASK, "T1", *page),
-                rows.page(TASK, "M1", *page),
-                rows.keys(TASK, ["T1", "M1"]),
-                rows.owners(TASK, ["T1", "M1"]),
-                rows.newest_documents(ROOT, ["A1"]),
-                members.merged("A1", Filters(), Order.DESC, None, 10),
-                members.children(TASK, "B1"),
-                rows.keys(TASK, members.children(TASK, "B1")),
-            ]
+        tables = Tables()
+        return [
+            tables.page(Query(entity=ROOT, id="A1"), LAST, 10),
+            tables.page(Query(entity=TASK, id="T1"), LAST, 10),
+            tables.page(Query(entity=TASK, id="M1"), LAST, 10),
+            tables.keys(TASK, ["T1", "M1"]),
+            tables.owners(TASK, ["T1", "M1"]),
+            newest.newest_documents(tables, ROOT, ["A1"]),
+            tables.of_application("A1", Filters(), Order.DESC, None, 10),
+            tables.children(TASK, "B1"),
+            tables.keys(TASK, tables.children(TASK, "B1")),
+        ]
 
     expected = answers()
     for url in loans.urls[1:]:

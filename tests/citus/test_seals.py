@@ -1,7 +1,5 @@
 """Seals of distributed tables."""
 
-from __future__ import annotations
-
 import threading
 import time
 from datetime import UTC, datetime, timedelta
@@ -9,11 +7,11 @@ from datetime import UTC, datetime, timedelta
 import psycopg
 import pytest
 
-from history import days
-from history.canonical import Connection
-from history.days import bounds
+from history.daily import days
+from history.daily.canonical import Connection
+from history.daily.days import bounds
 from history.entities import CHILDREN, root
-from history.seals import late, settled
+from history.seals import day_snapshot, late_rows
 from history.seals.seal import seal
 from history.seals.verification import verify
 from tests.citus.again import move, own_labels, tables, transactional_db
@@ -106,7 +104,7 @@ def test_a_writer_that_stays_open_delays_the_seal(
     citus: Citus, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(days, "LOCK_WAIT_S", 0.1)
-    monkeypatch.setattr(settled, "WAIT", "200ms")
+    monkeypatch.setattr(day_snapshot, "WAIT", "200ms")
     table = root().table
     with raw() as plain, psycopg.connect(citus.urls[1]) as writer:
         days.create(plain, table, OLD)
@@ -149,7 +147,7 @@ def test_a_late_row_that_comes_while_a_day_is_sealed_is_in_the_seal_or_late(
 ) -> None:
     """One state of all nodes: the first digest has the row that its notes do not have."""
     table, calls = root().table, []
-    include = late.include
+    include = late_rows.include
 
     def with_a_row(connection: Connection, name: str, of: object) -> None:
         include(connection, name, OLD)
@@ -159,7 +157,7 @@ def test_a_late_row_that_comes_while_a_day_is_sealed_is_in_the_seal_or_late(
                 note(other, "late")
         calls.append(of)
 
-    monkeypatch.setattr(late, "include", with_a_row)
+    monkeypatch.setattr(late_rows, "include", with_a_row)
     with raw() as plain:
         days.create(plain, table, OLD)
         insert(plain, table, "first")
@@ -167,7 +165,7 @@ def test_a_late_row_that_comes_while_a_day_is_sealed_is_in_the_seal_or_late(
         assert len(calls) == 2
         assert made.rows == 2
         assert [found.fault for found in verify(plain, root())] == [None]
-        assert late.count(plain, table, OLD) == 0
+        assert late_rows.count(plain, table, OLD) == 0
 
 
 def test_a_child_of_two_applications_is_sealed_twice_in_one_order(citus: Citus) -> None:

@@ -1,7 +1,5 @@
 """Business keys of distributed tables: found again by `annals search index`, and removed."""
 
-from __future__ import annotations
-
 import io
 import json
 from datetime import timedelta

@@ -1,8 +1,6 @@
 """A plugin of pytest, `-p tests.citus.whole`: the database of the tests is a distributed one on the
 cluster of ANNALS_TEST_CITUS, so that tests of a plain installation run there as they are."""
 
-from __future__ import annotations
-
 import io
 import os
 from collections.abc import Iterator

@@ -7,8 +7,6 @@ ledger; the rows are grouped before the clock starts. Such a batch is not stored
 between two of its transactions, rows that are stored would be counted as repeated.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import os
@@ -32,7 +30,7 @@ def main() -> None:
     from django.core.management import call_command
     from django.db import connection
 
-    from history import days
+    from history.daily import days
     from history.entities import root
     from tests.citus.cluster import database, served_by
 

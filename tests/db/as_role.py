@@ -1,7 +1,5 @@
 """Acting with the rights of the web or of the consumer, and what PostgreSQL refuses then."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 

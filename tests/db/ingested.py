@@ -1,7 +1,5 @@
 """The real writer on the tests' database, and what is there afterwards."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -14,15 +12,16 @@ from psycopg import sql
 from psycopg.rows import dict_row
 
 from history import timeline
+from history.daily.window import Window
 from history.entities import BY_TOPIC, ENTITIES, ROOT, Entity
-from history.window import Window
 from ingest.completeness import figures
 from ingest.source.message import Message, TopicPartition
 from ingest.store import ledger
-from ingest.store.batch import Batch, Gap, Limits
+from ingest.store.batch import Batch, Limits, OffsetGap
 from ingest.store.ledger import Claim
 from ingest.store.session import connect
 from ingest.store.transaction import Writer, Written
+from tests.db.store import HOST
 from tests.messages import CHILD, SOURCE, TWIN, WINDOW, message
 
 TWIN_SOURCE = TopicPartition(TWIN, "id-of-twin", 0)
@@ -42,7 +41,7 @@ class Ingested:
         self,
         *given: bytes | Message | None,
         source: TopicPartition = SOURCE,
-        gap: Gap | None = None,
+        gap: OffsetGap | None = None,
     ) -> Batch:
         """A batch of values, or messages, from the next offset of a partition on."""
         batch = Batch(Limits(100_000, 1 << 30))
@@ -54,7 +53,7 @@ class Ingested:
         batch: Batch,
         *given: bytes | Message | None,
         source: TopicPartition = SOURCE,
-        gap: Gap | None = None,
+        gap: OffsetGap | None = None,
         window: Window = WINDOW,
     ) -> None:
         for body in given:
@@ -69,7 +68,7 @@ class Ingested:
         self,
         *given: bytes | Message | None,
         source: TopicPartition = SOURCE,
-        gap: Gap | None = None,
+        gap: OffsetGap | None = None,
     ) -> Written:
         return self.store(self.batch(*given, source=source, gap=gap))
 
@@ -96,7 +95,7 @@ def query(text: str, *values: Any) -> list[dict[str, Any]]:
 def searched(text: str) -> list[str]:
     """The ids that a search finds. Its locks are released, so that empty() can drop the days."""
     with transaction.atomic():
-        found = [each.id for each in timeline.search(text).found]
+        found = [each.id for each in timeline.search(HOST, text).found]
         transaction.set_rollback(True)
     return found
 

@@ -1,8 +1,6 @@
 """Some tests run twice: as in a plain installation, and as where the tables are distributed, with
 the same SQL on a plain PostgreSQL."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from datetime import datetime
@@ -11,7 +9,7 @@ import pytest
 from django.db import connection
 
 from history import distribution
-from history.database.apart import apart
+from history.database.distributed import apart
 from history.entities import Entity
 
 PLAIN, DISTRIBUTED = "plain", "distributed"

@@ -1,7 +1,5 @@
 """What the tests of partitions share: raw connections, empty tables, rows of a moment."""
 
-from __future__ import annotations
-
 import io
 from collections.abc import Callable, Iterator
 from datetime import UTC, date, datetime, timedelta
@@ -14,8 +12,8 @@ from django.core.management import CommandError, call_command
 from django.db import connection
 
 from history.base import clock
-from history.entities import ENTITIES
-from history.gap_models import RecoveredVersion
+from history.daily.window import Window
+from history.entities import BY_TOPIC, ENTITIES
 from history.models import (
     ArchivedDay,
     DaySeal,
@@ -27,8 +25,7 @@ from history.models import (
 )
 from history.partitions import catalog
 from history.partitions.plan import Holds, Policy
-from history.window import Window
-from ingest.models import Ledger, Quarantined
+from ingest.models import Ledger, Quarantined, RetiredTopic
 
 TABLE = "product_instance_aud"
 TABLES = [entity.table for entity in ENTITIES]
@@ -98,9 +95,15 @@ def move(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[datetime], None]
 
 def clean() -> None:
     drop_partitions()
-    kept = (MaintainRun, ArchivedDay, DaySeal, SealedDay, LateRow, RecoveredVersion, VerifiedTable)
-    for model in (*kept, DayShare, Ledger, Quarantined):
+    kept = (MaintainRun, ArchivedDay, DaySeal, SealedDay, LateRow, VerifiedTable)
+    for model in (*kept, DayShare, Ledger, Quarantined, RetiredTopic):
         model.objects.all().delete()
+
+
+def retire() -> None:
+    """Nothing waits for messages: without a consumer, old days would be held."""
+    for topic in BY_TOPIC:
+        RetiredTopic.objects.create(topic=topic, why="a test", retired_at=NOW)
 
 
 def policy(keep: int = 3, ahead: int = 2, holds: Holds | None = None, hold_days: int = 0) -> Policy:
@@ -150,6 +153,7 @@ def run(*words: str) -> tuple[int, str, str]:
 def read_to_end(topic: str, **fields: Any) -> None:
     """A ledger row: ten messages of the topic read and stored, none left."""
     given = {"first_offset": 0, "next_offset": 10, "high_watermark": 10, "read": 10, "stored": 10}
+    fields.setdefault("end_known_at", clock.now())
     Ledger.objects.create(
         **{"topic": topic, "topic_id": "t", "partition": 0, **given, **fields},
         updated_at=NOW,

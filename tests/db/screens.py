@@ -1,7 +1,5 @@
 """What the tests of the support screens share: documents, a clerk, and how to read a page."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

@@ -1,7 +1,5 @@
 """Rows of one day as the simulator makes them, copied straight into the tables."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from datetime import UTC, date, datetime, time
 from typing import Any
@@ -10,8 +8,8 @@ import msgspec
 import psycopg
 
 from annals.demo.simulator import Message, stream
-from history import days
-from history.canonical import columns
+from history.daily import days
+from history.daily.canonical import columns
 from history.entities import BY_NAME, ENTITIES
 from tests.messages import SIMULATED
 

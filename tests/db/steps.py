@@ -8,8 +8,6 @@
 ["sql", TEXT]             rows
 """
 
-from __future__ import annotations
-
 import base64
 import json
 import subprocess
@@ -72,7 +70,7 @@ def _page(address: str) -> tuple[int, str]:
 
 
 def _ingest(topic: str, *values: Any) -> dict[str, Any]:
-    from history.window import Window
+    from history.daily.window import Window
     from ingest.source.message import Message, TopicPartition
     from ingest.store import ledger
     from ingest.store.batch import Batch, Limits

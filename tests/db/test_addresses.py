@@ -1,7 +1,5 @@
 """Every id has an address of its own, in the API and on the screens, and every moment an answer."""
 
-from __future__ import annotations
-
 import html
 import re
 from typing import Any
@@ -127,16 +125,6 @@ def test_every_screen_reaches_every_id(reader: Client, store: Store, id: str) ->
     assert len(found) > 3
     for link in found:
         assert reader.get(sent(html.unescape(link))).status_code in (200, 302), link
-
-
-def test_a_child_with_a_line_break_does_not_break_the_applications_page(
-    reader: Client, store: Store
-) -> None:
-    store.add("A1", 0, {"name": "Ипотека"}, 0)
-    store.add("R\n1", 0, {"fullName": "Рожков Олег"}, 1, entity=CHILD)
-    page = reader.get("/admin/applications/A1/")
-    assert page.status_code == 200
-    assert "/admin/history/participant-role/R%0A1/" in page.content.decode()
 
 
 def test_any_id_is_reached_through_the_links_that_lead_to_it(reader: Client, store: Store) -> None:

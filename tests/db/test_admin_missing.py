@@ -1,7 +1,5 @@
 """The page of a version that the store does not have says why, and leads back."""
 
-from __future__ import annotations
-
 from datetime import timedelta
 
 import pytest
@@ -51,8 +49,3 @@ def test_what_retention_removed(store: Store, support: Client) -> None:
     store.add("A1", 7, {"createdAt": created.isoformat()}, 0)
     said = text(support.get(f"{A1}versions/3/"))
     assert "Версия 3 удалена: вышел срок хранения." in said
-
-
-def test_of_an_unknown_id_the_id_is_doubted(gaps: Store, support: Client) -> None:
-    said = text(support.get("/admin/history/product-instance/NO1/versions/3/"))
-    assert "Проверьте" in said

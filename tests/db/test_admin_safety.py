@@ -1,7 +1,5 @@
 """The support screens: to whom they open, and what no content can make them do."""
 
-from __future__ import annotations
-
 import json
 import re
 
@@ -21,27 +19,6 @@ from tests.db.store import Store
 __all__ = ["documents", "support"]
 
 EVIL = "<script>alert(1)</script>\"'><img src=x onerror=alert(1)>"
-
-
-def test_nothing_without_a_login(documents: Store, client: Client) -> None:
-    for address in ("/admin/", *SCREENS):
-        response = client.get(address)
-        assert response.status_code == 302, address
-        assert response.headers["Location"].startswith("/admin/login/"), address
-
-
-def test_operators_see_no_document(documents: Store, client: Client) -> None:
-    client.force_login(User.objects.get(username="ops"))
-    for address in SCREENS:
-        response = client.get(address)
-        assert response.status_code == 403, address
-        assert "Ипотека" not in response.content.decode()
-    assert "bigsearch" not in client.get("/admin/").content.decode()
-
-
-def test_support_may_not_edit_people(documents: Store, support: Client) -> None:
-    assert support.get("/admin/history/person/").status_code == 403
-    assert support.get("/admin/auth/user/").status_code == 403
 
 
 def test_admin_edits_people_and_labels(documents: Store, client: Client) -> None:
@@ -119,6 +96,8 @@ def everything(documents: Store, client: Client) -> list[tuple[str, HttpResponse
         "/admin/history/person/m.ivanov/delete/",
         "/admin/history/fieldlabel/",
         "/admin/auth/user/",
+        "/admin/completeness/",
+        "/admin/ingest/quarantined/",
         "/admin/auth/user/{user}/change/",
         *SCREENS,
     ]
@@ -177,28 +156,6 @@ def test_russian_unless_switched(documents: Store, support: Client) -> None:
     assert "evil" not in elsewhere.headers["Location"]
 
 
-@pytest.mark.parametrize(
-    "address, said",
-    [
-        (A1, "здесь не показан"),
-        (WHOLE, "здесь не показан"),
-        (f"{A1}compare/?from=0&to=1", "Изменения 1–1000 из"),
-    ],
-)
-def test_a_document_with_thousands_of_changes_makes_no_endless_page(
-    address: str, said: str, store: Store, support: Client
-) -> None:
-    """20,000 small numbers are 58 KB in a message; each changed one would be a row of the page."""
-    store.add("A1", 0, {"numbers": [n % 3 for n in range(5_000)]}, 0)
-    store.add("A1", 1, {"numbers": [n * 7 % 5 for n in range(5_000)]}, 1)
-    store.add("A1", 2, {"numbers": [n % 3 for n in range(5_000)]}, 2)
-    page = support.get(address)
-    rows = page.content.count(b'<td class="old">')
-    assert MOST_ROWS <= rows <= MOST_ROWS + OPEN_ROWS
-    assert said in text(page)
-    assert "Показать остальные" in text(page)
-
-
 @pytest.mark.parametrize("address", [A1, WHOLE])
 def test_the_rest_of_the_changes_of_a_version_is_one_link_away(
     address: str, store: Store, support: Client
@@ -211,6 +168,7 @@ def test_the_rest_of_the_changes_of_a_version_is_one_link_away(
     for version in range(3):
         store.add("A1", version, {key: n + version for key, n in fields.items()}, version)
     card = support.get(address).content.decode()
+    assert MOST_ROWS <= card.count('<td class="old">') <= MOST_ROWS + OPEN_ROWS
     shown = {version: {f"/{key}" for key in fields} for version in (1, 2)}
     for version in (2, 1):
         part = card[card.index(f'id="v{version}') :].partition("</article>")[0]
@@ -239,17 +197,9 @@ def test_a_filter_by_a_field_shows_the_change_of_this_field(
     assert re.findall(r'title="(/[^ "]*)', shown.partition("</table>")[0])[:2] == ["/zz", "/amount"]
     (rest,) = re.findall(r'<a href="([^"]*)">Показать остальные', shown)
     page = support.get(rest.replace("&amp;", "&")).content.decode()
+    plain = support.get(address).content.decode()
+    assert re.findall(r'title="(/[^ "]*)', plain.partition("</table>")[0])[0] == "/amount"
     assert not {"/zz", "/amount"} & set(re.findall(r'title="(/[^ "]*)', page))
-
-
-def test_labelled_fields_of_the_document_come_before_items_of_lists(
-    store: Store, support: Client
-) -> None:
-    for version in range(2):
-        numbers = [{"pid": f"p{n}", "n": n + version} for n in range(2 * MOST_ROWS)]
-        store.add("A1", version, {"numbers": numbers, "amount": version}, version)
-    shown = support.get(A1).content.decode()
-    assert re.findall(r'title="(/[^ "]*)', shown.partition("</table>")[0])[0] == "/amount"
 
 
 @pytest.mark.parametrize("mark", ["\u202e", "\u2066", "\u200f", "\u061c"])
@@ -281,12 +231,3 @@ def test_a_page_draws_a_limited_number_of_values(
     assert page.status_code == 200
     assert page.content.count(b"<dt>") < 5_000
     assert re.search(r"ещё \d+ в снимке", text(page))
-
-
-def test_a_document_with_thousands_of_fields_makes_no_endless_page(
-    store: Store, support: Client
-) -> None:
-    store.add("A1", 0, {"numbers": list(range(5_000))}, 0)
-    page = support.get(f"{A1}state/")
-    assert page.content.count(b"<tr>") == MOST_ROWS + 1  # and the head
-    assert "Поля 1–1000 из 5000" in text(page)

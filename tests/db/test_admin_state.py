@@ -1,7 +1,5 @@
 """Who changed which field: every link leads to the version that the line names."""
 
-from __future__ import annotations
-
 import html
 import json
 import re
@@ -107,10 +105,3 @@ def test_a_document_of_many_fields_is_shown_in_pages(store: Store, support: Clie
     assert "Поля 1001–2000 из 2501" in text(support.get(back))
     for wrong in ("x", "-1", "2501", "9" * 30, "٣"):
         assert "Поля 1–1000 из 2501" in text(support.get(f"{A1}state/", {"after": wrong}))
-
-
-def test_a_usual_document_has_one_page(store: Store, support: Client) -> None:
-    write(store, [{f"k{n}": n for n in range(1_000)}])
-    page = support.get(f"{A1}state/")
-    assert "Поля 1–" not in text(page)
-    assert 'rel="next"' not in page.content.decode()

@@ -1,7 +1,5 @@
 """A number that a producer gave twice: every link leads to the very version it stands at."""
 
-from __future__ import annotations
-
 import html
 import re
 

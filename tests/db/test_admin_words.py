@@ -1,12 +1,9 @@
 """Sentences on the screens and in the API that people misread."""
 
-from __future__ import annotations
-
 import pytest
 from django.contrib.auth.models import User
 from django.test import Client
 
-from history.record import ChangeType
 from tests.db.screens import documents, support, text
 from tests.db.store import Store
 
@@ -17,20 +14,6 @@ def test_a_search_by_name_says_what_is_not_searched(documents: Store, support: C
     for asked in ("Иванов Иван", "+7 900 123-45-67"):
         shown = text(support.get("/admin/history/", {"q": asked}))
         assert "По имени, телефону, паспорту и сумме поиска нет." in shown
-
-
-def test_what_was_deleted_no_longer_exists(documents: Store, support: Client) -> None:
-    documents.add("R2", 0, {"brand": "Lada"}, 3, entity="product-car")
-    documents.add("R2", 1, "null", 4, entity="product-car", type=ChangeType.DELETE)
-    for address in ("/admin/history/product-car/R2/", "/admin/applications/A1/"):
-        assert "больше не существует" in text(support.get(address))
-
-
-def test_an_unknown_id_is_not_called_a_version(documents: Store, support: Client) -> None:
-    page = support.get("/admin/history/product-instance/NOPE/")
-    assert page.status_code == 404
-    assert "с этим идентификатором ничего нет" in text(page)
-    assert "такой версии" not in text(page)
 
 
 @pytest.mark.parametrize("model", ["auth/user", "history/person", "history/fieldlabel"])

@@ -1,7 +1,5 @@
 """The calls beyond the timeline, and the block that says how complete an answer is."""
 
-from __future__ import annotations
-
 import json
 from datetime import UTC, datetime, timedelta
 from typing import Any

@@ -1,7 +1,5 @@
 """docs/api.md: every block of shell and Python on it runs, and it names every error code."""
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess
@@ -15,7 +13,7 @@ from django.urls import URLPattern
 from pytest_django.fixtures import transactional_db
 from pytest_django.live_server_helper import LiveServer
 
-from history.api.errors import _KINDS
+from history.api.errors import KINDS
 from history.api.urls import urlpatterns
 from tests import need
 from tests.db.store import Store
@@ -71,5 +69,5 @@ def test_every_call_has_its_row() -> None:
 
 
 def test_every_error_code_is_explained() -> None:
-    for _, _, code in _KINDS:
+    for _, _, code in KINDS:
         assert f"`{code}`" in PAGE

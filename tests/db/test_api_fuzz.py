@@ -1,8 +1,6 @@
 """Schemathesis against the whole API, in this process: nothing that fits the document, and nothing
 that does not, may bring an answer that the document does not have."""
 
-from __future__ import annotations
-
 import base64
 from collections.abc import Iterator
 from typing import Any

@@ -1,8 +1,6 @@
 """Whatever a client sends to an address under /api/: an answer below 500, and each error in JSON
 with a code and a request id. Asked past Django's test client, as a server hands requests over."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from io import BytesIO

@@ -1,8 +1,6 @@
 """Every error of the API in the language that is asked for: no Russian in an English answer, and no
 English in a Russian one but for names. Code, parameter and status are the same in both."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Callable, Iterator
@@ -15,19 +13,19 @@ from django.core.signals import request_finished
 from django.db import OperationalError, close_old_connections
 from django.test import Client
 
-from annals.access.journal import middleware
+from annals.access.journal import write
 from annals.access.journal.write import JournalError
 from annals.access.oidc.discovery import discoveries
 from annals.access.oidc.providers import Provider
 from history import timeline
 from history.api.access import ALLOWANCES
-from history.api.errors import _KINDS
-from history.deadline import TooLongError
+from history.api.errors import KINDS
 from history.entities import BY_NAME
 from history.need_to_know import NeedToKnowError
-from history.shares import BusyError
+from history.requests.deadline import TooLongError
+from history.requests.worker_shares import BusyError
 from tests.access.issuer import CLIENT, Issuer
-from tests.access.masked_answers import mark
+from tests.access.test_masking_properties import mark
 from tests.db.store import Store
 
 BASE = "/api/v1/history/product-instance/A1"
@@ -142,15 +140,15 @@ def test_all_codes_are_tried(
         raise JournalError("down")
 
     with monkeypatch.context() as patch:
-        patch.setattr(middleware, "write", no_journal)
+        patch.setattr(write, "write", no_journal)
         both(lambda h: auditor.get(BASE, headers=h), "journal_unavailable")
     settings.ANNALS = msgspec.structs.replace(settings.ANNALS, api_rate=1)
     auditor.get(BASE)
     both(lambda h: auditor.get(BASE, headers=h), "too_many_requests")
     seen |= {"journal_unavailable", "too_many_requests", "internal_error"}
     # Nobody reads the first; tests/db/test_kinds.py asks an installation without applications.
-    not_here = {"client_left", "no_applications"}
-    assert seen == {code for _, _, code in _KINDS} - not_here | {"internal_error"}
+    not_here = {"no_applications"}
+    assert seen == {code for _, _, code in KINDS} - not_here | {"internal_error"}
 
 
 def test_with_https_a_strange_host_is_refused_in_the_language_too(

@@ -1,7 +1,5 @@
 """A day that comes back is merged into the archive: an archived row never disappears."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
@@ -11,14 +9,14 @@ from typing import IO
 import pytest
 from psycopg import sql
 
-from history import days
 from history.archive import manifest, parquet, read, write
 from history.archive.decisions import forget
 from history.archive.manifest import Manifest
 from history.archive.restore import release, restore
 from history.archive.store import ArchiveError, Store
-from history.archive.write import Archiver, archive
-from history.canonical import Connection
+from history.archive.write import DayArchiver, archive
+from history.daily import days
+from history.daily.canonical import Connection
 from history.entities import BY_NAME
 from history.models import ArchivedDay
 from history.partitions.maintain import maintain
@@ -74,7 +72,7 @@ def expected_files(store: Store) -> list[str]:
 
 
 def maintained(store: Store, keep: int = 3) -> list[str]:
-    outcome = maintain(policy(keep=keep), archiver=Archiver(store))
+    outcome = maintain(policy(keep=keep), archiver=DayArchiver(store))
     assert outcome.exit_code == 0, outcome
     return outcome.dropped
 
@@ -137,7 +135,7 @@ def test_a_row_that_differs_from_the_archived_one_is_an_error_that_names_it(stor
         maintained(store)
         fill(plain, *ids("b", 12))
         plain.execute(f"UPDATE {NAME} SET author = 'x' WHERE id = 'b003'")
-        outcome = maintain(policy(), archiver=Archiver(store))
+        outcome = maintain(policy(), archiver=DayArchiver(store))
         [(name, said)] = outcome.broken
         assert name == NAME
         assert "b003" in said
@@ -208,7 +206,7 @@ def test_a_merge_that_ends_anywhere_loses_nothing(tmp_path: Path) -> None:
             maintained(store)
             fill(plain, *ids("a", 11))
         try:
-            maintain(policy(), archiver=Archiver(fragile))
+            maintain(policy(), archiver=DayArchiver(fragile))
         except Killed:
             ended += 1
         else:
@@ -274,7 +272,7 @@ def test_the_archive_must_have_what_the_database_says(tmp_path: Path) -> None:
         fill(plain, *ids("b", 12))
         maintained(Store(str(tmp_path / "one")))
         fill(plain)
-        outcome = maintain(policy(), archiver=Archiver(Store(str(tmp_path / "other"))))
+        outcome = maintain(policy(), archiver=DayArchiver(Store(str(tmp_path / "other"))))
     [(name, said)] = outcome.broken
     assert name == NAME
     assert "12 rows" in said
@@ -295,7 +293,7 @@ def test_a_new_day_does_not_go_to_an_archive_without_the_known_days(tmp_path: Pa
         for exists in (False, True):
             if exists:
                 place.mkdir()
-            outcome = maintain(policy(), archiver=Archiver(store))
+            outcome = maintain(policy(), archiver=DayArchiver(store))
             [(name, said)] = outcome.broken
             assert name == other
             assert "ANNALS_ARCHIVE_URL" in said
@@ -328,7 +326,7 @@ def test_damaged_files_keep_a_day_that_came_back(store: Store, back: int) -> Non
         assert known is not None
         damage(store, known)
         fill(plain, *ids("a", back))
-    outcome = maintain(policy(), archiver=Archiver(store))
+    outcome = maintain(policy(), archiver=DayArchiver(store))
     [(name, said)] = outcome.broken
     assert name == NAME
     assert known.files[0].name in said

@@ -1,7 +1,5 @@
 """What somebody else wrote into the archive does not get into the history without a decision."""
 
-from __future__ import annotations
-
 import io
 import json
 from collections.abc import Callable
@@ -15,9 +13,9 @@ from msgspec.structs import replace
 
 from annals import env
 from annals.access.journal.words import Actor
-from history.archive import manifest, origin, read
+from history.archive import manifest, provenance, read
 from history.archive.store import Store
-from history.archive.write import Archiver, archive
+from history.archive.write import DayArchiver, archive
 from history.models import ArchivedDay
 from history.partitions.maintain import maintain
 from tests.db.partitioned import TABLE, insert, names, policy, raw
@@ -66,7 +64,7 @@ def everything(store: Store) -> dict[str, bytes | None]:
 def refused(store: Store) -> str:
     """What maintain says of the day. Nothing of table and archive changes."""
     before = everything(store)
-    outcome = maintain(policy(), archiver=Archiver(store))
+    outcome = maintain(policy(), archiver=DayArchiver(store))
     [(name, said)] = outcome.broken
     assert name == NAME
     assert NAME in names()
@@ -174,7 +172,7 @@ def test_other_rows_under_the_true_digest_do_not_replace_a_day(store: Store, kno
         fill(plain, *ids("b", 12))
         true = archive(plain, store, PRODUCT, OLD, SOURCE)
         if known:
-            origin.note(true)
+            provenance.note(true)
         plain.execute(f"DROP TABLE {NAME}")
         for name in store.names(FOLDER):
             store.delete(name)
@@ -293,3 +291,22 @@ def test_a_reader_whose_files_were_replaced_does_not_ask_the_manifest(store: Sto
     plant(store, "b001x", *ids("b", 3))
     with pytest.raises(FileNotFoundError):
         read.versions(store, PRODUCT, "b001")
+
+
+def test_without_its_archive_an_installation_that_archives_drops_no_day(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As after a line that was forgotten in the settings of one cron job."""
+    with raw() as plain:
+        fill(plain, *ids("b", 3))
+    maintained(store)
+    with raw() as plain:
+        fill(plain, *ids("c", 2))
+    monkeypatch.setattr(settings, "ANNALS", env.read({"ANNALS_RETENTION_DAYS": "3"}))
+    code, said = partitions("maintain", "--force")
+    assert code == 2
+    assert "ANNALS_ARCHIVE_URL is unset" in said
+    assert rows_of() == ids("c", 2)
+    assert partitions("maintain", "--force", "--without-archive")[0] == 0
+    with raw() as plain:
+        assert plain.execute("SELECT to_regclass(%s)", [NAME]).fetchone() == (None,)

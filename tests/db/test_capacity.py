@@ -1,7 +1,5 @@
 """Capacity from real partitions, and the command."""
 
-from __future__ import annotations
-
 import io
 import json
 import shutil

@@ -1,7 +1,5 @@
 """`annals compare-old`: every kind of difference is found and named, and no value is printed."""
 
-from __future__ import annotations
-
 from datetime import timedelta
 from io import StringIO
 from pathlib import Path
@@ -15,7 +13,7 @@ from annals.access.models import JournalEntry
 from history.base import clock
 from history.entities import BY_NAME
 from history.models import FieldLabel
-from history.timeline.sources import members
+from history.timeline.sources import newest
 from tests.db.store import Store, minute
 from tests.db.test_fallback import old, own_breaker, use
 from tests.old_service import OldService
@@ -154,8 +152,8 @@ def test_without_an_old_service_it_says_so(
 def test_a_seed_gives_the_same_applications_again(store: Store) -> None:
     for number in range(300):
         store.add(f"A{number:03}", 0, {"text": "x" * 2000}, 0)
-    first = members.applications(20, 1)
+    first = newest.applications(20, 1)
     assert len(set(first)) == 20
-    assert first == members.applications(20, 1)
-    assert first != members.applications(20, 2)
-    assert len(members.applications(1000, 1)) == 300
+    assert first == newest.applications(20, 1)
+    assert first != newest.applications(20, 2)
+    assert len(newest.applications(1000, 1)) == 300

@@ -1,7 +1,5 @@
 """Up to which moment everything is here: from what is known of the end of every topic partition."""
 
-from __future__ import annotations
-
 import json
 import time
 from datetime import datetime, timedelta
@@ -78,13 +76,6 @@ def test_a_finished_topic_neither_freezes_nor_hides_anything() -> None:
     assert answer() == (NOW - timedelta(minutes=2), 0)
     assert figures.unretire(TWIN)
     assert answer() == (NOW - timedelta(days=30), 0)
-
-
-def test_of_finished_topics_alone_everything_is_here() -> None:
-    for topic in ROOT.topics:
-        figures.retire(topic, "all done")
-    assert answer()[1] == 0
-    assert abs(answer()[0] - clock.now()) < timedelta(minutes=1)  # type: ignore[operator]
 
 
 def test_behind_the_end_it_is_the_newest_message_read_but_not_a_time_of_the_future() -> None:

@@ -1,14 +1,12 @@
 """Long documents are compressed with lz4 where the server can, in each way that a day is made."""
 
-from __future__ import annotations
-
 from datetime import timedelta
 
 import pytest
 from django.core.management import call_command
 from django.db import connection
 
-from history import days
+from history.daily import days
 from history.entities import ENTITIES
 from tests.db.partitioned import TABLE, TODAY, raw, tables, transactional_db
 

@@ -1,7 +1,5 @@
 """The consumer's connection does not depend on what somebody set for its login."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -53,25 +51,19 @@ def test_text_is_stored_as_it_came_whatever_the_encoding_of_the_login(ingested: 
 
 
 @pytest.mark.usefixtures("set_for_the_login")
-def test_a_batch_that_takes_longer_than_a_statement_of_the_login_may_is_not_cancelled() -> None:
+def test_the_session_has_what_the_consumer_needs() -> None:
+    """No limit of time: a batch that takes longer would be repeated for ever. Each statement sees
+    what was committed before it: writers look for a sealer's mark after they locked a day."""
+    wanted = {
+        "transaction_isolation": "read committed",
+        "statement_timeout": "0",
+        "transaction_timeout": "0",
+        "idle_in_transaction_session_timeout": "10s",
+        "timezone": "UTC",
+    }
     with connect("test") as plain:
-        plain.execute("SELECT pg_sleep(0.4)")
-
-
-@pytest.mark.usefixtures("set_for_the_login")
-def test_each_statement_sees_what_was_committed_before_it() -> None:
-    """Writers look for the mark of a sealer after they have locked the day's table."""
-    with connect("test") as plain:
-        assert plain.execute("SHOW transaction_isolation").fetchone() == ("read committed",)
-
-
-def test_work_has_no_limit_and_idleness_has_one(db: None) -> None:
-    """A batch that takes longer than a limit would be repeated for ever."""
-    with connect("test") as plain:
-        assert [plain.execute(f"SHOW {name}").fetchone() for name in (
-            "statement_timeout", "transaction_timeout", "idle_in_transaction_session_timeout",
-            "timezone",
-        )] == [("0",), ("0",), ("10s",), ("UTC",)]  # fmt: skip
+        for name, text in wanted.items():
+            assert plain.execute(f"SHOW {name}").fetchone() == (text,), name
 
 
 @pytest.fixture

@@ -1,11 +1,9 @@
 """docs/contract.md: the examples whose reason only PostgreSQL finds."""
 
-from __future__ import annotations
-
 import pytest
 
-from ingest.contract.page import BREACHES, value
 from ingest.source.decode import Reason
+from scripts.contract_page import BREACHES, value
 from tests.db.ingested import CHILD_SOURCE, Ingested, ingested, quarantined
 from tests.messages import CHILD, NOW, message
 

@@ -1,7 +1,5 @@
 """One day's partition: made and dropped by several at once, in any time zone, blocking nobody."""
 
-from __future__ import annotations
-
 import os
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -10,9 +8,9 @@ from datetime import UTC, date, datetime, timedelta
 import psycopg
 import pytest
 
-from history import days
-from history.day_locks import day_locked
-from history.days import State
+from history.daily import days
+from history.daily.day_locks import day_locked
+from history.daily.days import DayState
 from tests.db.partitioned import NOW, TABLE, TODAY, day, insert, names, raw, stored
 
 pytestmark = pytest.mark.usefixtures("tables")
@@ -94,7 +92,7 @@ def test_a_day_that_is_made_and_dropped_at_once_ends_one_way_or_the_other() -> N
     with ThreadPoolExecutor(4) as pool:
         list(pool.map(flip, range(4)))
     with raw() as plain:
-        assert days.locate(plain, TABLE, TODAY).state in (State.ABSENT, State.ATTACHED)
+        assert days.locate(plain, TABLE, TODAY).state in (DayState.ABSENT, DayState.ATTACHED)
 
 
 def test_an_open_reader_does_not_hold_up_a_new_day() -> None:
@@ -103,20 +101,6 @@ def test_an_open_reader_does_not_hold_up_a_new_day() -> None:
         insert(plain, NOW)
         assert stored(reader) == 1
         assert days.create(plain, TABLE, day(1))
-
-
-def test_a_detach_held_up_by_a_reader_stays_pending_and_is_ended_later() -> None:
-    with raw() as plain:
-        days.create(plain, TABLE, TODAY)
-        insert(plain, NOW)
-        with raw() as reader, reader.transaction():
-            stored(reader)
-            with pytest.raises(psycopg.errors.LockNotAvailable):
-                days.drop(plain, TABLE, TODAY, wait_s=0.2)
-            assert days.locate(plain, TABLE, TODAY).state is State.PENDING
-            stored(reader)
-        assert days.drop(plain, TABLE, TODAY)
-    assert names() == []
 
 
 def test_a_pending_day_is_left_to_the_drop_that_is_at_work() -> None:
@@ -129,7 +113,7 @@ def test_a_pending_day_is_left_to_the_drop_that_is_at_work() -> None:
         with day_locked(dropping, days.partition_name(TABLE, TODAY)):
             with pytest.raises(psycopg.errors.LockNotAvailable):
                 days.create(plain, TABLE, TODAY, wait_s=0.2)
-            assert days.locate(plain, TABLE, TODAY).state is State.PENDING
+            assert days.locate(plain, TABLE, TODAY).state is DayState.PENDING
         assert days.create(plain, TABLE, TODAY)
 
 
@@ -164,14 +148,6 @@ def test_foreign_tables_are_neither_attached_nor_dropped() -> None:
             with pytest.raises(days.ForeignTableError, match=name):
                 act(plain, TABLE, TODAY)
         plain.execute(f"DROP TABLE {name}")
-
-
-def test_a_table_with_a_default_partition_is_served_too() -> None:
-    with raw() as plain:
-        plain.execute(f"CREATE TABLE {TABLE}_rest PARTITION OF {TABLE} DEFAULT")
-        assert days.create(plain, TABLE, TODAY)
-        assert days.drop(plain, TABLE, TODAY)
-        assert names() == [f"{TABLE}_rest"]
 
 
 def test_a_lock_that_is_not_to_be_had_ends_in_time() -> None:

@@ -1,7 +1,5 @@
 """A run that ends between any two statements loses no row, and the next run completes its work."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
@@ -11,17 +9,17 @@ import pytest
 from django.db import connection as django_connection
 from django.db import connections
 
-from history import days
 from history.archive import manifest, parquet, write
 from history.archive.restore import restore
 from history.archive.store import Store
-from history.archive.write import Archiver
-from history.canonical import Connection
+from history.archive.write import DayArchiver
+from history.daily import days
+from history.daily.canonical import Connection
+from history.daily.window import Window
 from history.entities import BY_NAME
 from history.models import ArchivedDay
 from history.partitions.maintain import maintain
 from history.partitions.plan import Policy
-from history.window import Window
 from tests.db.partitioned import TABLE, TABLES, TODAY, day, drop_partitions, insert, names, raw
 from tests.killed import Killed, killed_before
 
@@ -113,13 +111,13 @@ def test_maintain_that_archives_and_drops(tmp_path: Path) -> None:
         store = Store(str(tmp_path / str(count)))
         with raw() as plain:
             fill(plain, FIRST)
-            assert maintain(POLICY, archiver=Archiver(store)).dropped == [NAME]
+            assert maintain(POLICY, archiver=DayArchiver(store)).dropped == [NAME]
             fill(plain, LATER)
 
     setup()
-    for _ in kill_everywhere(lambda: maintain(POLICY, archiver=Archiver(store))):
+    for _ in kill_everywhere(lambda: maintain(POLICY, archiver=DayArchiver(store))):
         assert somewhere(store) == {*FIRST, *LATER}
-        assert maintain(POLICY, archiver=Archiver(store)).exit_code == 0
+        assert maintain(POLICY, archiver=DayArchiver(store)).exit_code == 0
         assert archived(store) == [*FIRST, *LATER]
         assert NAME not in names()
         count += 1
@@ -139,10 +137,10 @@ def test_a_row_that_arrives_after_the_kill_is_kept(tmp_path: Path) -> None:
             fill(plain, FIRST)
 
     setup()
-    for _ in kill_everywhere(lambda: maintain(POLICY, archiver=Archiver(store))):
+    for _ in kill_everywhere(lambda: maintain(POLICY, archiver=DayArchiver(store))):
         with raw() as plain:
             fill(plain, LATER)
-        assert maintain(POLICY, archiver=Archiver(store)).dropped == [NAME]
+        assert maintain(POLICY, archiver=DayArchiver(store)).dropped == [NAME]
         assert archived(store) == [*FIRST, *LATER]
         count += 1
         setup()
@@ -154,7 +152,7 @@ def test_restore(tmp_path: Path) -> None:
     fresh()
     with raw() as plain:
         fill(plain, FIRST)
-        maintain(POLICY, archiver=Archiver(store))
+        maintain(POLICY, archiver=DayArchiver(store))
         fill(plain, LATER)
 
     def run() -> None:

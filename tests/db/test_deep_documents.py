@@ -1,7 +1,5 @@
 """Documents nested deeper than Python recurses: every page and call shows and compares them."""
 
-from __future__ import annotations
-
 import json
 import re
 from typing import Any
@@ -14,7 +12,7 @@ from history import timeline
 from history.documents.exactjson import loads
 from history.entities import ROOT
 from tests.db.screens import A1, WHOLE, support
-from tests.db.store import Store
+from tests.db.store import HOST, Store
 
 __all__ = ["support"]
 
@@ -70,7 +68,9 @@ def test_a_deep_part_is_blamed_as_one_leaf(store: Store) -> None:
     store.add("A1", 0, nested(900, "1", "object"), 0)
     store.add("A1", 1, nested(900, "2", "object"), 1)
     store.add("A1", 2, nested(900, "2", "object").replace('"top": 1', '"top": 2'), 2)
-    top, deep = sorted(timeline.blame(ROOT, "A1").leaves, key=lambda leaf: -len(leaf.path))[::-1]
+    top, deep = sorted(timeline.blame(HOST, ROOT, "A1").leaves, key=lambda leaf: -len(leaf.path))[
+        ::-1
+    ]
     assert (top.path, top.origin.version) == ("/top", 2)
     assert deep.path == "/deep" + "/a" * 99
     assert deep.origin.version == 1

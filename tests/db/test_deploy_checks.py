@@ -19,6 +19,7 @@ from django.test import Client
 from pytest_django import Settings
 
 from annals import embedded, env
+from annals.access import address
 from annals.observe.deploy_checks import first_hour
 from history.base import clock
 from history.gap_models import GapRun
@@ -42,6 +43,7 @@ def given(settings: Settings, **values: str) -> None:
     settings.ANNALS = env.read(values)
     settings.KAFKA = {"bootstrap.servers": values.get("KAFKA_BOOTSTRAP_SERVERS", "")}
     settings.OIDC_PROVIDERS = ()
+    settings.TRUSTED_PROXIES = address.trusted(settings.ANNALS)
 
 
 def production(settings: Settings) -> None:
@@ -49,7 +51,8 @@ def production(settings: Settings) -> None:
         settings,
         DATABASE_URL="postgresql://owner@db.bank.example/annals",
         KAFKA_BOOTSTRAP_SERVERS=NOBODY,
-        ANNALS_SECRET_KEY="x" * 50,
+        ANNALS_TRUSTED_PROXIES="10.1.2.3",
+        ANNALS_SECRET_KEY="0123456789abcdef" * 3,
         ANNALS_ALLOWED_HOSTS="annals.bank.example",
         ANNALS_HTTPS="true",
         ANNALS_METRICS_TOKEN="t" * 32,
@@ -73,16 +76,23 @@ def test_each_setting_that_is_missing_in_order(settings: Settings) -> None:
     assert numbers() == [*NOTHING_SET, "I100"]
 
 
-def test_nothing_to_say_of_complete_settings(settings: Settings) -> None:
+def test_a_key_that_can_be_guessed_and_every_host(settings: Settings) -> None:
     production(settings)
-    assert numbers() == ["I100"]
+    settings.ANNALS = msgspec.structs.replace(
+        settings.ANNALS, secret_key="x" * 50, allowed_hosts=("*",)
+    )
+    assert numbers() == ["W103", "W104", "I100"]
 
 
-def test_a_demo_comes_first(settings: Settings) -> None:
-    """Whoever left it on has logins that everybody knows."""
+def test_clients_behind_proxies_that_are_not_named_and_among_those_that_are(
+    settings: Settings,
+) -> None:
     production(settings)
-    settings.ANNALS = msgspec.structs.replace(settings.ANNALS, demo=True)
-    assert numbers() == ["W100", "I100"]
+    settings.TRUSTED_PROXIES = ()
+    assert numbers() == ["W107", "I100"]
+    wide = env.read({"ANNALS_TRUSTED_PROXIES": "10.1.2.3,10.0.0.0/8"})
+    settings.TRUSTED_PROXIES = address.trusted(wide)
+    assert numbers() == ["W108", "I100"]
 
 
 @pytest.mark.parametrize(
@@ -110,7 +120,7 @@ def test_the_command_says_it_too(
         cwd=ROOT, capture_output=True, text=True, timeout=120,
     )  # fmt: skip
     assert done.returncode == 0
-    assert re.findall(r"annals\.([WI]1\d\d)", done.stdout) == expected
+    assert re.findall(r"annals\.([WI]1\d\d)", done.stderr) == expected
 
 
 @pytest.mark.django_db

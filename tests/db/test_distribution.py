@@ -1,7 +1,5 @@
 """Whether an installation is distributed, in one that is not."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import psycopg

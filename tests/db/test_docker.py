@@ -79,7 +79,7 @@ def test_every_container_is_read_only_or_says_where_it_writes() -> None:
     open_ones = {name for name, service in services.items() if not service.get("read_only")}
     assert open_ones == {"postgres", "kafka", "keycloak", "prometheus", "grafana"}
     ours = {name for name, service in services.items() if service["image"] == "annals"}
-    assert ours == {"migrate", "web", "consume", "maintain", "verify", "simulate"}
+    assert ours == {"migrate", "web", "consume", "retry", "maintain", "verify", "simulate"}
     for name in ours:
         assert services[name]["cap_drop"] == ["ALL"], name
         assert "no-new-privileges:true" in services[name]["security_opt"], name

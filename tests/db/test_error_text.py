@@ -1,7 +1,5 @@
 """What programs print of a database error: never the row that it is about."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

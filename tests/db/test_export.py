@@ -1,7 +1,5 @@
 """Exports contain every version of the requested days, exactly, and can be continued."""
 
-from __future__ import annotations
-
 import io
 import os
 import subprocess
@@ -17,11 +15,11 @@ from django.conf import settings
 from django.core.management import CommandError, call_command
 from django.db import connection
 
-from history import days
 from history.archive import parquet
 from history.archive.store import Store
-from history.archive.write import Archiver
+from history.archive.write import DayArchiver
 from history.base import clock
+from history.daily import days
 from history.documents import exactjson
 from history.export import run
 from history.partitions.maintain import maintain
@@ -116,7 +114,7 @@ def failing(*words: str) -> tuple[int, str]:
 
 def leave(archive: str) -> None:
     """Let maintain archive and drop the days before day -3."""
-    outcome = maintain(policy(keep=3), archiver=Archiver(Store(archive)))
+    outcome = maintain(policy(keep=3), archiver=DayArchiver(Store(archive)))
     assert outcome.exit_code == 0
 
 
@@ -351,66 +349,27 @@ def test_an_interrupted_drop_leaves_nothing_out(tmp_path: Path) -> None:
     assert "Exported 1 day, 4 rows" in export("--output", str(tmp_path))
 
 
-def test_a_longer_partition_is_one_file_and_none_of_its_days_is_missing(tmp_path: Path) -> None:
-    with raw() as plain:
-        plain.execute(
-            f"CREATE TABLE product_instance_aud_2020 PARTITION OF {TABLE}"
-            " FOR VALUES FROM ('2020-01-01 00:00+00') TO ('2020-02-01 00:00+00')"
-        )
-        insert(plain, datetime(2020, 1, 20, tzinfo=UTC), "old")
-    said = export("--output", str(tmp_path), span=(date(2020, 1, 1), date(2020, 2, 1)))
-    assert "Exported 1 day, 1 row" in said
-    assert visible(tmp_path) == ["product_instance_aud_2020.jsonl"]
-    code, said = failing("--output", str(tmp_path), "--from", "2019-12-31", "--to", "2020-02-02")
-    assert code == 1
-    assert said.count("not exported") == 2
-
-
-def test_rows_of_a_longer_partition_are_not_left_out_silently(tmp_path: Path) -> None:
-    """A part of it cannot be exported; the rows of a default partition have no day."""
-    with raw() as plain:
-        plain.execute(
-            f"CREATE TABLE theirs PARTITION OF {TABLE} FOR VALUES FROM ('{day(-9)}') TO ('{FIRST}')"
-        )
-        insert(plain, datetime.combine(day(-7), time(12), UTC), "old")
-        plain.execute(f"CREATE TABLE others PARTITION OF {TABLE} DEFAULT")
-    for span in ((day(-8), TODAY), (day(-9), day(-7))):
-        words = ("--output", str(tmp_path), "--from", str(span[0]), "--to", str(span[1]))
-        code, said = failing(*words)
-        assert code == 1
-        assert f"rows in theirs, which has {day(-9)} to {day(-6)}" in said
-        assert "rows in others" in said
-        assert "theirs.jsonl" not in visible(tmp_path)
-    assert failing("--output", str(tmp_path))[0] == 1
-    assert visible(tmp_path) == ["theirs.jsonl"]
-
-
-def test_two_partitions_of_one_day_are_two_files(tmp_path: Path) -> None:
+def test_days_of_partitions_that_somebody_else_made_are_exported_like_others(
+    tmp_path: Path,
+) -> None:
+    """A longer partition, and two of one day; only rows of a default partition have no day."""
     noon = datetime.combine(FIRST, time(12), UTC)
     with raw() as plain:
         for name, start, end in (
+            ("long", day(-9), FIRST),
             ("morning", FIRST, noon),
             ("evening", noon, FIRST + timedelta(days=1)),
         ):
             plain.execute(
                 f"CREATE TABLE {name} PARTITION OF {TABLE} FOR VALUES FROM ('{start}') TO ('{end}')"
             )
-        insert(plain, noon - timedelta(hours=1), "a")
-        insert(plain, noon + timedelta(hours=1), "b")
-    assert "Exported 2 days, 2 rows" in export("--output", str(tmp_path))
-
-
-def test_a_second_export_into_the_same_directory_spoils_nothing(tmp_path: Path) -> None:
-    """It emptied the file that the first one was writing, which then began with a hole."""
-    fill(FIRST)
-    target = tmp_path / f"{days.partition_name(TABLE, FIRST)}.jsonl"
-    with run._complete(target) as sink:
-        sink.write(b"first\n")
-        sink.flush()
-        code, said = failing("--output", str(tmp_path))
-        assert code == 2
-        assert "another export is writing" in said
-        sink.write(b"second\n")
-    assert target.read_bytes() == b"first\nsecond\n"
-    assert "Exported 1 day" in export("--output", str(tmp_path))
-    assert len(target.read_bytes().splitlines()) == len(HARD)
+        for id, moment in (("old", day(-7)), ("a", noon - timedelta(hours=1)), ("b", noon)):
+            insert(plain, datetime.combine(moment, time(1), UTC) if id == "old" else moment, id)
+    assert "Exported 3 days, 3 rows" in export("--output", str(tmp_path), span=(day(-7), LAST))
+    names = [f"{days.partition_name(TABLE, day(number))}.jsonl" for number in (-7, -6, -5)]
+    assert visible(tmp_path) == names
+    assert [len((tmp_path / name).read_bytes().splitlines()) for name in names] == [1, 0, 2]
+    with raw() as plain:
+        plain.execute(f"CREATE TABLE others PARTITION OF {TABLE} DEFAULT")
+    code, said = failing("--output", str(tmp_path), "--from", str(day(-9)), "--to", str(FIRST))
+    assert (code, "rows in others" in said, said.count("not exported")) == (1, True, 1)

@@ -1,13 +1,10 @@
 """Timelines with versions that only the old service has: one history, paged exactly once."""
 
-from __future__ import annotations
-
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import jsonpatch
@@ -27,11 +24,21 @@ from history.fallback import OldVersion, Subject, asked, breaker
 from history.fallback.answer import part, says_nothing_there
 from history.models import FieldLabel
 from history.record import ChangeType
-from history.timeline import ApplicationQuery, Filters, Order, Query, Sort
-from history.timeline.sources import members, rows
+from history.timeline import (
+    ApplicationQuery,
+    Filters,
+    Order,
+    Page,
+    Query,
+    Reader,
+    Sort,
+    Version,
+)
+from history.timeline.sources import old as old_source
+from history.timeline.sources.tables import Tables
 from tests.apache import certificates
 from tests.db.screens import support, text
-from tests.db.store import Store, minute
+from tests.db.store import HOST, Store, minute
 from tests.db.test_timeline_paging import rolled_back
 from tests.old_service import OldService
 
@@ -41,6 +48,11 @@ API = "/api/v1/history/product-instance/A1"
 WHOLE = "/api/v1/applications/A1/history"
 PERSON = BY_NAME["participant-role"]
 pytestmark = pytest.mark.usefixtures("store")
+
+
+def with_old_service() -> Reader:
+    """Nobody in particular, of the store and the old service."""
+    return replace(HOST, old=old_source.OldService(asked.Asked(fallback.service())))
 
 
 @pytest.fixture(autouse=True)
@@ -136,12 +148,6 @@ def test_an_application_has_its_old_children(
     assert len(half.asked) == 2  # one call for each answer
 
 
-def test_the_search_does_not_ask(half: OldService, support: Client) -> None:
-    half.add("B1", 0, {"number": "77"}, minute(0))
-    data = get(support, "/api/v1/search", q="B1")
-    assert (data["results"], "fallback" in data, half.asked) == ([], False, [])
-
-
 def test_another_clock_is_one_version_and_both_are_seen(
     half: OldService, store: Store, support: Client
 ) -> None:
@@ -161,12 +167,6 @@ def test_another_clock_is_one_version_and_both_are_seen(
     theirs = support.get("/admin/history/product-instance/A1/versions/4/", {"at": moment})
     assert "Это версия 4 из прежней системы" in text(theirs)
     assert "old 4" in text(theirs)
-
-
-def test_numbers_keep_every_digit(old: OldService, support: Client) -> None:
-    old.add("A1", 0, '{"amount": 12345678901234567890.10}', minute(0))
-    answer = support.get(API).content
-    assert b"12345678901234567890.10" in answer
 
 
 def test_old_versions_are_masked(half: OldService, support: Client) -> None:
@@ -284,6 +284,35 @@ WHERE = st.lists(
 )
 
 
+def walked(
+    old: OldService, outages: list[bool], ask: Callable[[Reader, str | None], Page]
+) -> list[tuple[bool, Version]]:
+    """The versions on all pages, each with whether the old service answered at this page. It fails
+    at these pages after the first, and comes back."""
+    seen: list[tuple[bool, Version]] = []
+    plan = iter([False, *outages])
+    token: str | None = None
+    with pytest.MonkeyPatch.context() as patch:
+        while True:
+            old.status = 503 if next(plan, False) else 200
+            patch.setattr(asked, "BREAKER", breaker.Breaker())
+            reader = with_old_service()
+            page = ask(reader, token)
+            assert reader.old.asked.failed == (old.status == 503)
+            seen += [(old.status == 200, each) for each in page.versions]
+            token = page.next_token
+            if token is None:
+                return seen
+
+
+exactly_once = hypothesis_settings(
+    max_examples=60,
+    deadline=None,
+    database=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
+
+
 @given(
     where=WHERE,
     size=st.integers(1, 5),
@@ -293,16 +322,10 @@ WHERE = st.lists(
     outages=st.lists(st.booleans(), max_size=8),
     seed=st.integers(0, 99),
 )
-@hypothesis_settings(
-    max_examples=60,
-    deadline=None,
-    database=None,
-    suppress_health_check=[HealthCheck.function_scoped_fixture],
-)
+@exactly_once
 def test_the_union_is_paged_exactly_once(
     store: Store,
     old: OldService,
-    monkeypatch: pytest.MonkeyPatch,
     where: list[tuple[str, int, int]],
     size: int,
     old_size: int,
@@ -323,31 +346,24 @@ def test_the_union_is_paged_exactly_once(
                 store.add("A1", version, {"v": version, "ours": True}, minute(moment))
                 expected[version] = ("ours", moment)
         random.Random(seed).shuffle(old.held)
-        seen: list[int] = []
         query = Query(entity=ROOT, id="A1", sort=sort, order=order, page_size=size)
-        plan = iter([False, *outages])
-        token: str | None = None
-        while True:
-            old.status = 503 if next(plan, False) else 200
-            monkeypatch.setattr(asked, "BREAKER", breaker.Breaker())
-            with fallback.asking() as this:
-                page = timeline.page(replace(query, page_token=token))
-            assert (this.state is fallback.State.FAILED) == (old.status == 503)
-            seen += [each.version for each in page.versions]
-            for each in page.versions:
-                assert each.old == (expected[each.version][0] == "old")
-                if old.status == 200:
-                    lower = max((n for n in expected if n < each.version), default=None)
-                    assert each.previous_version == lower
-            token = page.next_token
-            if token is None:
-                break
+        seen = walked(
+            old,
+            outages,
+            lambda reader, token: timeline.page(reader, replace(query, page_token=token)),
+        )
+        for answered, each in seen:
+            assert each.old == (expected[each.version][0] == "old")
+            if answered:
+                lower = max((n for n in expected if n < each.version), default=None)
+                assert each.previous_version == lower
 
     def place(version: int) -> tuple[int, int]:
         keys = (expected[version][1], version)
         return keys if sort is Sort.UPDATED_AT else keys[::-1]
 
-    assert seen == sorted(expected, key=place, reverse=query.order is Order.DESC)
+    shown = [each.version for _, each in seen]
+    assert shown == sorted(expected, key=place, reverse=query.order is Order.DESC)
 
 
 @given(
@@ -360,16 +376,10 @@ def test_the_union_is_paged_exactly_once(
     order=st.sampled_from(Order),
     outages=st.lists(st.booleans(), max_size=8),
 )
-@hypothesis_settings(
-    max_examples=40,
-    deadline=None,
-    database=None,
-    suppress_health_check=[HealthCheck.function_scoped_fixture],
-)
+@exactly_once
 def test_the_union_of_an_application_is_paged_exactly_once(
     store: Store,
     old: OldService,
-    monkeypatch: pytest.MonkeyPatch,
     where: list[tuple[str, bool, int]],
     size: int,
     order: Order,
@@ -386,21 +396,14 @@ def test_the_union_of_an_application_is_paged_exactly_once(
             else:
                 old.add(id, version, {}, minute(moment), kind=kind.name, application=application)
             expected.append((moment, ROOT is not kind, id, version))
-        plan = iter([False, *outages])
         query = ApplicationQuery(id="A1", order=order, page_size=size)
-        seen: list[tuple[str, int]] = []
-        token: str | None = None
-        while True:
-            old.status = 503 if next(plan, False) else 200
-            monkeypatch.setattr(asked, "BREAKER", breaker.Breaker())
-            with fallback.asking():
-                page = timeline.application(replace(query, page_token=token))
-            seen += [(each.id, each.version) for each in page.versions]
-            token = page.next_token
-            if token is None:
-                break
+        seen = walked(
+            old,
+            outages,
+            lambda reader, token: timeline.application(reader, replace(query, page_token=token)),
+        )
     expected.sort(reverse=order is Order.DESC)
-    assert seen == [(id, version) for _, _, id, version in expected]
+    assert [(each.id, each.version) for _, each in seen] == [each[2:] for each in expected]
 
 
 @pytest.mark.parametrize("address", [API, WHOLE])
@@ -414,8 +417,8 @@ def test_a_version_that_the_store_gets_while_a_page_is_read(
     """It was in both before: whichever is asked first, it is on the page once."""
     pending = [2]
 
-    def meanwhile(module: ModuleType, name: str) -> None:
-        asked = getattr(module, name)
+    def meanwhile(name: str) -> None:
+        asked = getattr(Tables, name)
 
         def ask(*given: Any) -> Any:
             found = asked(*given)
@@ -423,10 +426,10 @@ def test_a_version_that_the_store_gets_while_a_page_is_read(
                 store.add("A1", pending.pop(), {"rate": "new"}, minute(2))
             return found
 
-        monkeypatch.setattr(module, name, ask)
+        monkeypatch.setattr(Tables, name, ask)
 
-    for module, name in ((rows, "page"), (members, "merged"), (rows, "keys")):
-        meanwhile(module, name)
+    for name in ("page", "of_application", "keys"):
+        meanwhile(name)
     assert numbers(get(support, address)) == [5, 4, 3, 2, 1, 0]
     assert pending == []
 
@@ -457,15 +460,15 @@ def test_pages_that_began_without_the_old_service_stay_without(
     assert numbers(get(support, API)) == [5, 4, 3, 2, 1, 0]
 
 
-def test_pages_go_on_up_to_what_only_the_old_service_has(half: OldService, support: Client) -> None:
+def test_pages_wait_for_the_old_service(half: OldService, support: Client) -> None:
     first = get(support, API, pageSize=2)
     half.status = 503
     second = get(support, API, pageSize=2, pageToken=first["nextPageToken"])
-    third = get(support, API, pageSize=2, pageToken=second["nextPageToken"])
-    assert (numbers(first), numbers(second), numbers(third)) == ([5, 4], [3], [])
+    assert (numbers(first), numbers(second)) == ([5, 4], [])
+    assert second["fallback"] == {"state": "failed", "olderVersionsMayBeMissing": True}
     half.status = 200
-    rest = get(support, API, pageToken=third["nextPageToken"])
-    assert numbers(rest) == [2, 1, 0]
+    rest = get(support, API, pageToken=second["nextPageToken"])
+    assert numbers(rest) == [3, 2, 1, 0]
 
 
 def test_values_of_a_field_wait_for_the_old_service(half: OldService, support: Client) -> None:
@@ -495,10 +498,8 @@ def test_a_token_outlives_the_end_of_the_old_service(
 def test_a_filter_counts_for_old_versions_too(half: OldService, support: Client) -> None:
     assert numbers(get(support, API, author="o.stara")) == [2, 1, 0]
     assert numbers(get(support, API, path="/rate", pageSize=2)) == [5, 4]
-    with fallback.asking():
-        page = timeline.page(
-            Query(entity=ROOT, id="A1", filters=Filters(since=minute(1), until=minute(4)))
-        )
+    query = Query(entity=ROOT, id="A1", filters=Filters(since=minute(1), until=minute(4)))
+    page = timeline.page(with_old_service(), query)
     assert [each.version for each in page.versions] == [3, 2, 1]
 
 

@@ -1,7 +1,5 @@
 """The rule of need-to-know where only the old service has the document that it decides about."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

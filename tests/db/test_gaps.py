@@ -1,7 +1,5 @@
 """Versions that never arrived: found, explained, closed; by day, and against a simple model."""
 
-from __future__ import annotations
-
 import json
 import threading
 from collections.abc import Iterator
@@ -19,14 +17,14 @@ from hypothesis import strategies as st
 from pytest_django import DjangoDbBlocker
 
 from history.base import clock
-from history.days import partition_name
+from history.daily.days import partition_name
+from history.daily.window import Window
 from history.entities import ROOT
 from history.gap_models import GapDay, GapDocument, GapPending, GapRun, VersionGap
 from history.gaps import read, scan
-from history.gaps.run import Outcome, run
+from history.gaps.run import GapsOutcome, run
 from history.record import ChangeType
 from history.timeline.neighbours import CLOCK_TOLERANCE
-from history.window import Window
 from ingest.models import Quarantined
 from tests.db.ingested import empty
 from tests.db.store import T0, Store
@@ -58,7 +56,7 @@ def clear() -> None:
     empty()
 
 
-def find(now: datetime | None = None) -> Outcome:
+def find(now: datetime | None = None) -> GapsOutcome:
     """A run, after PostgreSQL has counted what came."""
     moment = now or clock.now()
     with connection.cursor() as cursor:
@@ -74,17 +72,6 @@ def open_gaps() -> list[tuple[str, int, int]]:
 def closed() -> list[tuple[int, int, str]]:
     rows = VersionGap.objects.exclude(closed_at=None).order_by("first")
     return list(rows.values_list("first", "last", "outcome"))
-
-
-def test_missing_numbers_between_stored_ones(committed: Store) -> None:
-    for number in (0, 1, 4, 5, 9):
-        committed.add("A1", number, {}, number)
-    committed.add("B1", 0, {}, 0)
-    assert find().days == 1
-    assert open_gaps() == [("A1", 2, 3), ("A1", 6, 8)]
-    gap = VersionGap.objects.order_by("first")[0]
-    assert (gap.entity, gap.client_id) == (ROOT.name, "top-crm")
-    assert gap.since < gap.until
 
 
 def test_a_run_reads_only_the_days_that_got_rows(committed: Store) -> None:
@@ -152,18 +139,6 @@ def test_a_neighbour_near_the_edge_is_no_gap_and_one_that_comes_there_ends_it(
     assert open_gaps() == [("A2", 1, 1)]
     assert find(now + timedelta(days=1)).expired == 1
     assert (open_gaps(), closed()) == ([], [(1, 1, "expired")])
-
-
-def test_what_arrived_and_was_dropped_is_no_gap(committed: Store) -> None:
-    """Clocks differ: version 1 is dated before version 0, and its day is dropped first."""
-    committed.add("A1", 1, {}, T0 - timedelta(days=3))
-    find()
-    drop((T0 - timedelta(days=3)).date())
-    committed.add("A1", 0, {}, T0)
-    committed.add("A1", 2, {}, T0 + timedelta(days=1))
-    find()
-    assert open_gaps() == []
-    assert GapDay.objects.count() == 2
 
 
 def test_a_day_that_was_made_again_is_read_again(committed: Store) -> None:
@@ -247,7 +222,7 @@ def test_pages(committed: Store) -> None:
 def test_two_runs_at_once_do_each_day_once(committed: Store) -> None:
     for number in range(0, 40, 2):
         committed.add("A1", number, {}, T0 + timedelta(days=number % 3, minutes=number))
-    done: list[Outcome] = []
+    done: list[GapsOutcome] = []
 
     def other() -> None:
         try:

@@ -1,8 +1,6 @@
 """Which applications have versions of a child, as ingest notes it where the tables are distributed,
 with the same SQL on a plain PostgreSQL. On a cluster tests/citus/test_ingest.py has these tests."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from datetime import timedelta
 from typing import Any
@@ -12,9 +10,9 @@ import pytest
 from django.conf import settings
 from msgspec.structs import replace
 
-from history.distribution import homes, inserting
+from history.distribution import child_home_table, inserting
 from ingest.store.batch import Row
-from ingest.store.homes import Homes
+from ingest.store.child_homes import Homes
 from ingest.store.session import connect
 from ingest.store.transaction import Writer
 from tests.db.ingested import CHILD_SOURCE, Ingested, quarantined, query
@@ -125,7 +123,7 @@ def test_what_a_writer_left_maintain_notes(ingested: Ingested) -> None:
     with connect() as first, connect() as second:
         racers.run(first, second)
         assert moved() == []
-        homes.keep(first, NOW.date())
+        child_home_table.keep(first, NOW.date())
     assert moved() == BOTH_DIRECTIONS
     assert len(noted()) == 2
 
@@ -139,7 +137,7 @@ def test_a_child_that_returns_after_retention_has_moved(
     ingested.write(child("a2", 1), source=CHILD_SOURCE)
     monkeypatch.setattr(settings, "ANNALS", replace(settings.ANNALS, retention_days=1))
     with connect() as plain:
-        homes.keep(plain, NOW.date() - timedelta(1))
+        child_home_table.keep(plain, NOW.date() - timedelta(1))
     assert moved() == []
     ingested.write(child("a1", 2), source=CHILD_SOURCE)
     assert moved() == BOTH_DIRECTIONS

@@ -1,7 +1,5 @@
 """The catalogue of field labels: looking up, loading, what comes with Annals."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 
@@ -98,7 +96,7 @@ def test_loaded_from_a_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
 @pytest.mark.parametrize(
     "text, said",
     [
-        ("{}", "must be a list, and is an object"),
+        ("{}", "Expected a list, got an object"),
         ('[{"path": "/a"}]', "russian"),
         ('[{"path": "a", "russian": "A"}]', "entry 1 .a.: a path begins with a slash"),
         ('[{"path": "/a", "russian": "A", "entity": "x"}]', "no kind of entity x"),
@@ -112,7 +110,7 @@ def test_loaded_from_a_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
             ]
         ),
         ('[{"path": "/a", "russian": "A", "kind": "x"}]', "kind must be one of"),
-        ('[{"path": "/a", "russian": "A", "name": "x"}]', "entry 1: name is no known field"),
+        ('[{"path": "/a", "russian": "A", "name": "x"}]', "unknown field `name`"),
         (
             '[{"path": "/a", "russian": "A"}, {"path": "/a", "russian": "B"}]',
             "is in the file twice",

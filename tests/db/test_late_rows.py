@@ -1,7 +1,5 @@
 """A row that enters a sealed day is noted with its message; any other change is still found."""
 
-from __future__ import annotations
-
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
@@ -12,19 +10,19 @@ import msgspec
 import pytest
 from django.conf import settings
 
-from history import days
 from history.archive.restore import release, restore
 from history.archive.store import Store as Archive
-from history.archive.write import Archiver
+from history.archive.write import DayArchiver
+from history.daily import days
+from history.daily.window import Window
 from history.entities import ROOT
 from history.models import ArchivedDay, DaySeal, LateRow
 from history.partitions.maintain import maintain
 from history.partitions.plan import Policy
-from history.seals import late
+from history.seals import late_rows
 from history.seals import seal as sealing
 from history.seals.seal import seal
 from history.seals.verification import Verdict, chain_fault, verify
-from history.window import Window
 from ingest.quarantine.messages import Selection, retry
 from ingest.store.batch import Row
 from ingest.store.fast_path import copy_rows
@@ -186,7 +184,7 @@ def test_the_seal_waits_for_a_writer_that_could_not_know(
         waits.set()
         threading.Event().wait(0.01)
 
-    monkeypatch.setattr(late.time, "sleep", pause)
+    monkeypatch.setattr(late_rows.time, "sleep", pause)
     with raw() as plain, connect("test") as open_, ThreadPoolExecutor(1) as pool:
         with open_.transaction():
             copy_rows(open_, ROOT, rows(old("in flight")))
@@ -244,7 +242,7 @@ def archive(tmp_path: Path) -> Archive:
 def leave(archive: Archive | None) -> None:
     """One run of maintain with a retention that ends after the old day."""
     policy = Policy(Window.at(NOW, 10, 1), NOW.date())
-    outcome = maintain(policy, archiver=Archiver(archive) if archive else None)
+    outcome = maintain(policy, archiver=DayArchiver(archive) if archive else None)
     assert outcome.exit_code == 0
     assert NAME in outcome.dropped
 

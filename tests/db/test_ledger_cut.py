@@ -1,7 +1,5 @@
 """A log that was cut back under the ledger: offsets start again, nothing is skipped."""
 
-from __future__ import annotations
-
 import psycopg
 import pytest
 from django.db import connection as django_connection
@@ -9,7 +7,7 @@ from django.db import connection as django_connection
 from ingest.completeness import figures
 from ingest.source.message import LastMessage, TopicPartition
 from ingest.store import ledger
-from ingest.store.batch import Gap
+from ingest.store.batch import OffsetGap
 from ingest.store.session import connect
 from tests.messages import message
 
@@ -84,7 +82,7 @@ def test_the_last_message_is_remembered_until_the_broker_deletes_it(
     held = ledger.claim(plain, SOURCE, 0)
     assert held.last == last
     # Markers behind it: nothing newer to remember.
-    gap = Gap(7, 9, lost=False)
+    gap = OffsetGap(7, 9, lost=False)
     with plain.transaction():
         ledger.advance(plain, [ledger.Advance(held, 7, 9, 0, 0, 0, 0, 0, -1, 9, [gap])])
     assert ledger.claim(plain, SOURCE, 6).last == last

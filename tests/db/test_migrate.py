@@ -1,7 +1,5 @@
 """`annals migrate` waits for no lock for long; who needs the tables meanwhile gets them."""
 
-from __future__ import annotations
-
 import threading
 import time
 from collections.abc import Iterator
@@ -102,13 +100,16 @@ def writing(insert: str) -> Iterator[list[float]]:
         thread.join()
 
 
-def test_a_held_lock_ends_migrate_with_a_sentence_and_stops_no_writer() -> None:
+def test_a_held_lock_ends_migrate_with_a_sentence_and_stops_no_writer(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(migrate, "GIVE_UP_SECONDS", 5)
     forget_from(WITH_A_LOCK)
     said = StringIO()
     with long_transaction(JOURNAL), writing(WRITE) as took:
         until(lambda: len(took) > 10, "nothing is written")
         with pytest.raises(CommandError) as error:
-            call_command("migrate", give_up_after=5, verbosity=0, stderr=said)
+            call_command("migrate", verbosity=0, stderr=said)
         before = len(took)
         # The transaction is still open: a migration that still waited would be in the way.
         until(lambda: len(took) > before + 10, "writing does not go on")

@@ -1,7 +1,5 @@
 """A document with NUL characters is stored, and comes out of every door as it came in."""
 
-from __future__ import annotations
-
 import json
 from datetime import UTC, datetime, timedelta
 from io import StringIO
@@ -18,17 +16,17 @@ from hypothesis import HealthCheck, given
 from hypothesis import settings as hypothesis_settings
 
 from annals import env
-from history import days
 from history.archive import parquet
 from history.archive.restore import restore
 from history.archive.store import Store
-from history.archive.write import Archiver
+from history.archive.write import DayArchiver
+from history.daily import days
+from history.daily.window import Window
 from history.documents.exactjson import dumps, loads
 from history.documents.jsonb import from_store, to_store
 from history.entities import ROOT
 from history.partitions.maintain import maintain
 from history.partitions.plan import Policy
-from history.window import Window
 from tests.db.ingested import Ingested, counts, faults, ids, quarantined, query
 from tests.db.partitioned import raw
 from tests.messages import with_data
@@ -131,7 +129,7 @@ def test_the_archive_keeps_it_and_gives_it_back(auditor: Client, archived_too: P
     before = data(auditor, BASE)["history"]
     store = Store(str(archived_too / "archive"))
     policy = Policy(Window.at(NOW, 3, 1), NOW.date(), None, 0)
-    assert maintain(policy, archiver=Archiver(store)).broken == []
+    assert maintain(policy, archiver=DayArchiver(store)).broken == []
     assert len(data(auditor, BASE)["history"]) == 1
     after = data(auditor, f"{BASE}?archive=true")["history"]
     assert [each["entity"] for each in after] == [each["entity"] for each in before]
@@ -147,7 +145,7 @@ def test_the_archive_keeps_it_and_gives_it_back(auditor: Client, archived_too: P
 def test_exports_contain_it(archived_too: Path, kind: str, archived: bool) -> None:
     if archived:
         policy = Policy(Window.at(NOW, 3, 1), NOW.date(), None, 0)
-        maintain(policy, archiver=Archiver(Store(str(archived_too / "archive"))))
+        maintain(policy, archiver=DayArchiver(Store(str(archived_too / "archive"))))
     out = archived_too / "out"
     until = OLD + timedelta(days=1)
     call_command(

@@ -1,7 +1,5 @@
 """Numbers from the snapshot to the API: every digit, in PostgreSQL's notation."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

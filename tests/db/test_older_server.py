@@ -1,7 +1,5 @@
 """The oldest PostgreSQL that is supported: commands and the consumer's connection work on it."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """A day whose messages are not settled is held, for a while, and says why."""
 
-from __future__ import annotations
-
 from datetime import UTC, date, datetime, timedelta
 from typing import Any
 
@@ -9,13 +7,13 @@ import pytest
 from django.utils import timezone
 from psycopg import errors
 
-from history import days
+from history.daily import days
 from history.entities import BY_NAME
 from history.partitions.maintain import maintain
 from history.partitions.plan import plan
 from history.partitions.state import status
-from ingest.completeness.holds import unsettled
-from ingest.models import Ledger, Quarantined
+from ingest.completeness.holds import may_get_rows, unsettled
+from ingest.models import Ledger, Quarantined, RetiredTopic
 from ingest.source.decode import guess_day
 from tests.db.partitioned import NOW, TABLE, day, policy, raw
 
@@ -103,8 +101,12 @@ def test_sums_that_do_not_add_up_hold_every_old_day_of_the_table() -> None:
 
 
 def test_unread_messages_hold_the_days_that_reading_has_not_passed() -> None:
-    read(high_watermark=25, newest_timestamp=NOW - timedelta(days=4))
+    seen = timezone.now()
+    ledger = read(high_watermark=25, newest_timestamp=NOW - timedelta(days=4), end_known_at=seen)
     assert held() == {day(-4): f"15 messages of {TOPIC}[0] not read yet"}
+    # A message from the future says nothing of those that wait behind it.
+    Ledger.objects.filter(pk=ledger.pk).update(newest_timestamp=seen + timedelta(days=1_000))
+    assert sorted(held()) == [day(-5), day(-4)]
 
 
 def test_what_the_broker_deleted_unread_holds_nothing() -> None:
@@ -142,7 +144,7 @@ def test_a_held_day_that_an_interrupted_run_detached_is_attached_again(pending: 
         outcome = maintain(policy(holds=unsettled, hold_days=7))
         assert outcome.broken == []
         assert outcome.held == [days.partition_name(TABLE, day(-5))]
-        assert days.locate(plain, TABLE, day(-5)).state is days.State.ATTACHED
+        assert days.locate(plain, TABLE, day(-5)).state is days.DayState.ATTACHED
 
 
 def test_the_hold_has_a_limit() -> None:
@@ -156,3 +158,30 @@ def test_the_hold_has_a_limit() -> None:
 def test_force_asks_no_guard() -> None:
     bad(b"{}", timestamp=datetime(2026, 3, 24, tzinfo=UTC))
     assert len(maintain(policy()).dropped) == len(OLD)
+
+
+def of_command() -> dict[date, str]:
+    """As `partitions maintain` asks."""
+    return dict(plan(policy(holds=may_get_rows, hold_days=7))[0].strategy.holds)
+
+
+def test_while_nobody_knows_what_is_unread_old_days_are_held() -> None:
+    """No consumer runs, or one of the topics was never read."""
+    never = f"{TOPIC} was never read; {MIGRATION} was never read"
+    assert of_command() == {day(-5): never, day(-4): never}
+    now = timezone.now()
+    read(end_known_at=now)
+    late = read(topic=MIGRATION)
+    assert set(of_command().values()) == {f"the end of {MIGRATION}[0] is not known"}
+    # What was sent before midnight may wait for a consumer that ended before.
+    yesterday = now.astimezone(UTC).replace(hour=0, minute=0) - timedelta(minutes=2)
+    Ledger.objects.filter(pk=late.pk).update(end_known_at=yesterday)
+    since = f"{yesterday:%Y-%m-%d %H:%M} UTC"
+    assert set(of_command().values()) == {
+        f"no consumer has seen the end of {MIGRATION}[0] since {since}"
+    }
+    Ledger.objects.filter(pk=late.pk).update(end_known_at=now)
+    assert of_command() == {}
+    Ledger.objects.filter(pk=late.pk).update(end_known_at=yesterday)
+    RetiredTopic.objects.create(topic=MIGRATION, why="the end", retired_at=NOW)
+    assert of_command() == {}

@@ -1,16 +1,14 @@
 """A statement over all days of a table holds no more locks than `partitions plan` asks room for."""
 
-from __future__ import annotations
-
 from datetime import timedelta
 
 import pytest
 from django.db import connection, transaction
 
+from history.daily.window import Window
 from history.partitions import state
 from history.partitions.maintain import maintain
 from history.partitions.plan import Policy, plan
-from history.window import Window
 from tests.db.partitioned import TABLE, TODAY, tables, transactional_db
 
 __all__ = ["tables", "transactional_db"]

@@ -1,7 +1,5 @@
 """Plan and maintain on a real database, and the command around them."""
 
-from __future__ import annotations
-
 import json
 import threading
 from collections.abc import Callable, Iterator
@@ -15,11 +13,11 @@ from django.conf import settings
 from django.db import connection
 
 from annals import env
-from history import days
 from history.base import clock
-from history.days import State, partition_name
+from history.daily import days
+from history.daily.days import DayState, partition_name
 from history.partitions import catalog, state
-from history.partitions.exclusive import AlreadyRunningError
+from history.partitions.exclusive import NoRunLockError
 from history.partitions.maintain import Outcome, maintain
 from history.partitions.plan import SPARE_DAYS, plan
 from history.partitions.state import status
@@ -33,6 +31,7 @@ from tests.db.partitioned import (
     names,
     policy,
     raw,
+    retire,
     run,
     stored,
 )
@@ -132,7 +131,7 @@ def test_a_cut_short_detach_is_ended_by_the_next_run() -> None:
             stored(reader)
             with pytest.raises(days.errors.LockNotAvailable):
                 days.drop(plain, TABLE, day(-5), wait_s=0.2)
-    assert catalog.read(connection, [TABLE])[0].state is State.PENDING
+    assert catalog.read(connection, [TABLE])[0].state is DayState.PENDING
     assert status(policy())[0].pending == 1
     outcome = maintain(policy())
     assert outcome.dropped == expected(range(-5, -3))
@@ -215,7 +214,7 @@ def test_two_at_once_one_works_and_the_other_says_so() -> None:
     with ThreadPoolExecutor(1) as pool:
         first = pool.submit(_closing, lambda: maintain(policy(), begin=hold))
         assert inside.wait(20)
-        with pytest.raises(AlreadyRunningError):
+        with pytest.raises(NoRunLockError):
             maintain(policy())
         code, _, err = run("maintain")
         go_on.set()
@@ -270,6 +269,7 @@ def test_status_counts_what_the_metrics_count() -> None:
 
 
 def test_the_command_lists_plans_and_maintains(small: Any) -> None:
+    retire()
     code, out, _ = run("plan", "--json")
     planned = json.loads(out)
     assert (code, planned["create"], planned["drop"]) == (0, DAYS * len(TABLES), 0)

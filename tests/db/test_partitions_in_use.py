@@ -1,7 +1,5 @@
 """Days are made and dropped while ingest writes and readers read: nobody waits, nobody fails."""
 
-from __future__ import annotations
-
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -15,10 +13,10 @@ import psycopg
 import pytest
 from django.db import connection
 
-from history import days
+from history.daily import days
+from history.daily.window import Window
 from history.partitions.maintain import maintain
 from history.partitions.plan import Policy
-from history.window import Window
 from tests.db.partitioned import TABLE, TODAY, day, insert, names, raw, stored
 
 MOST_MS = 200

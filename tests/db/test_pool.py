@@ -1,7 +1,5 @@
 """What the pool gives to a request works, and that it does costs no question most of the time."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Prepared statements stay good when a migration changes the type of a column."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The quarantine's life: tried again, given up, settled; the ledger moves with it."""
 
-from __future__ import annotations
-
 import json
 import threading
 from collections import Counter
@@ -14,14 +12,15 @@ from typing import Any
 import pytest
 from django.core.management import CommandError, call_command
 
-from history import days
+from history.daily import days
+from history.daily.window import Window
 from history.entities import BY_TOPIC, ROOT
 from history.record import Record
-from history.window import Window
 from ingest.quarantine import messages
 from ingest.quarantine.messages import Selection, by_ids, retry
 from ingest.source.decode import Reason, Rejected, decode
 from ingest.source.message import Message
+from ingest.store import outside
 from ingest.store.session import connect
 from tests.db.ingested import TWIN_SOURCE, Ingested, counts, faults, ids, quarantined, query
 from tests.messages import NOW, SOURCE, TOPIC, WINDOW, value, with_data
@@ -76,7 +75,9 @@ def test_what_is_stored_otherwise_by_now_stays(ingested: Ingested) -> None:
     assert faults() == []
 
 
-def test_why_it_came_stays_known_when_a_retry_fails_otherwise(ingested: Ingested) -> None:
+def test_why_it_came_stays_known_when_a_retry_fails_otherwise(
+    ingested: Ingested, monkeypatch: pytest.MonkeyPatch
+) -> None:
     ingested.write(with_data(b"[]", id="a"))
     [came] = quarantined()
     assert (came["reason"], came["first_reason"]) == ("bad_data", "")
@@ -86,7 +87,8 @@ def test_why_it_came_stays_known_when_a_retry_fails_otherwise(ingested: Ingested
 
     for failing in (undeclared, decode, undeclared):
         with connect() as plain:
-            list(retry(plain, ANY, lambda: WINDOW, decode=failing))
+            monkeypatch.setattr(outside, "decode", failing)
+            list(retry(plain, ANY, lambda: WINDOW))
         [held] = quarantined()
         assert (held["first_reason"], held["first_detail"]) == ("bad_data", came["detail"])
     assert (held["reason"], held["detail"]) == ("unknown_topic", "no kind is declared")
@@ -184,7 +186,9 @@ def test_several_workers_never_take_the_same(ingested: Ingested) -> None:
         assert len(messages.lock(other, ANY, 100)) == 10
 
 
-def test_two_retries_at_once_do_not_deadlock(ingested: Ingested) -> None:
+def test_two_retries_at_once_do_not_deadlock(
+    ingested: Ingested, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Each takes 100 messages of two topics, in opposite orders of topics and of rows, and meets
     the other half way."""
     names = [f"{number:03}" for number in range(50)]
@@ -205,8 +209,9 @@ def test_two_retries_at_once_do_not_deadlock(ingested: Ingested) -> None:
 
     def work() -> Counter[str]:
         with connect() as plain:
-            return sum(retry(plain, ANY, lambda: WINDOW, decode=decode_and_wait), Counter())
+            return sum(retry(plain, ANY, lambda: WINDOW), Counter())
 
+    monkeypatch.setattr(outside, "decode", decode_and_wait)
     with connect() as plain:
         days.create(plain, ROOT.table, NOW.date())
     with ThreadPoolExecutor(2) as pool:

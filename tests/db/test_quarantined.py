@@ -1,7 +1,5 @@
 """One bad version that was sent again and again is found without reading all of it in order."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Iterator
 from typing import Any

@@ -1,7 +1,5 @@
 """What PostgreSQL refuses: a row's own fault costs that row, everything else costs only time."""
 
-from __future__ import annotations
-
 import logging
 import threading
 from collections.abc import Iterator
@@ -51,7 +49,7 @@ def refusing(table: str, column: str, code: str) -> Iterator[None]:
 BODIES = [value(id="a"), value(id="b", author="refused"), value(id="c"), b"bad"]
 
 
-@pytest.mark.parametrize("name", NOTABLE[Cause.BATCH])
+@pytest.mark.parametrize("name", NOTABLE[Cause.BATCH].split())
 def test_a_row_at_fault_is_found_and_the_others_are_stored(ingested: Ingested, name: str) -> None:
     with refusing("product_instance_aud", "author", getattr(errors, name).sqlstate):
         ingested.write(*BODIES)
@@ -61,7 +59,9 @@ def test_a_row_at_fault_is_found_and_the_others_are_stored(ingested: Ingested, n
     assert faults() == []
 
 
-@pytest.mark.parametrize("name", NOTABLE[Cause.OUTAGE] + NOTABLE[Cause.INSTALLATION])
+@pytest.mark.parametrize(
+    "name", [*NOTABLE[Cause.OUTAGE].split(), *NOTABLE[Cause.INSTALLATION].split()]
+)
 def test_no_other_error_costs_a_message(ingested: Ingested, name: str) -> None:
     batch = ingested.batch(*BODIES)
     with refusing("product_instance_aud", "author", getattr(errors, name).sqlstate):
@@ -181,7 +181,7 @@ def test_a_missing_privilege_is_reported_and_waited_for(
         finally:
             writer.abandon()
             writing.join(10)
-            writer.close()
+            writer.writer.close()
             plain.execute("DROP OWNED BY nobody_special")
             plain.execute("DROP ROLE nobody_special")
     assert ids() == ["a", "b"]

@@ -1,7 +1,5 @@
 """A login that PostgreSQL refuses under a running consumer: it waits, says so, and goes on."""
 
-from __future__ import annotations
-
 import logging
 import os
 import secrets
@@ -51,7 +49,7 @@ def test_a_changed_password_is_waited_for(
 
     writer = RetryingWriter(Writer(connect))
     assert writer.claim({}) == []  # it works
-    writer.close()
+    writer.writer.close()
     server(f"ALTER ROLE {LOGIN} PASSWORD 'another'")
     with ThreadPoolExecutor(1) as thread:
         claiming = thread.submit(writer.claim, {})
@@ -60,7 +58,7 @@ def test_a_changed_password_is_waited_for(
         server(f"ALTER ROLE {LOGIN} PASSWORD '{password}'")
         assert claiming.result(60) == []
     assert refused() == 0
-    writer.close()
+    writer.writer.close()
     said = [each for each in caplog.records if each.levelno == logging.ERROR]
     assert said[0].getMessage().startswith("PostgreSQL at ")
     assert "refuses the login" in said[0].getMessage()

@@ -1,7 +1,5 @@
 """A restore loses no row that arrives meanwhile, stops nobody, and leaves nothing when it fails."""
 
-from __future__ import annotations
-
 import threading
 import time
 from collections.abc import Iterator
@@ -17,19 +15,19 @@ from django.conf import settings
 from django.db import connection as django_connection
 
 from annals import env
-from history import days
 from history.archive import parquet
 from history.archive.restore import restore
 from history.archive.store import ArchiveError, Store
-from history.archive.write import Archiver
-from history.canonical import Connection
-from history.days import State
+from history.archive.write import DayArchiver
+from history.daily import days
+from history.daily.canonical import Connection
+from history.daily.days import DayState
+from history.daily.window import Window
 from history.entities import BY_NAME
 from history.partitions import catalog
 from history.partitions.exclusive import RUN_LOCK
 from history.partitions.maintain import maintain
 from history.partitions.plan import Policy
-from history.window import Window
 from tests.db.partitioned import TABLE, day, insert, policy, raw, run
 
 pytestmark = pytest.mark.usefixtures("tables")
@@ -49,7 +47,7 @@ def store(tmp_path: Path, tables: None) -> Store:
         days.create(plain, TABLE, OLD)
         for number, id_ in enumerate(ROWS):
             insert(plain, NOON + timedelta(seconds=number), id_)
-    assert NAME in maintain(policy(), archiver=Archiver(store)).dropped
+    assert NAME in maintain(policy(), archiver=DayArchiver(store)).dropped
     return store
 
 
@@ -179,7 +177,7 @@ def test_a_day_whose_detach_is_pending_is_merged_and_attached(store: Store) -> N
             ids(reader)
             with pytest.raises(psycopg.errors.LockNotAvailable):
                 days.drop(plain, TABLE, OLD, wait_s=0.2)
-        assert days.locate(plain, TABLE, OLD).state is State.PENDING
+        assert days.locate(plain, TABLE, OLD).state is DayState.PENDING
         restore(plain, store, PRODUCT, OLD)
         assert ids(plain) == [*ROWS, "b"]
 

@@ -1,7 +1,5 @@
 """What retention removes apart from days: search keys, quarantined messages. The sums stay."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable
 from datetime import datetime, timedelta
@@ -11,15 +9,16 @@ from typing import Any
 import pytest
 from django.core.management import call_command
 
-from history import days
+from history.daily import days
+from history.daily.window import Window
 from history.entities import ROOT
 from history.models import MaintainRun
 from history.search_index import backfill as search_retention
-from history.window import Window
 from ingest.quarantine import messages
 from ingest.quarantine.messages import Removed, Selection, by_ids, retry
 from ingest.store.session import connect
 from tests.db.ingested import Ingested, counts, faults, quarantined, query
+from tests.db.partitioned import retire
 from tests.messages import NOW, SOURCE, WINDOW, value
 
 HOLD = 7
@@ -199,6 +198,7 @@ def test_maintain_does_both_and_reads_the_keys_once_a_day(
     ingested.write(numbered("old", 80), b"bad")
     four: dict[str, Any] = {"number": "new"}
     ingested.write(value(id="new", data=four))
+    retire()
     move(later(98))
     said = maintained()
     assert "removed: 2 search keys, 1 message in quarantine" in said
@@ -217,11 +217,12 @@ def test_maintain_does_both_and_reads_the_keys_once_a_day(
 @pytest.mark.django_db(transaction=True)
 def test_keys_of_a_held_day_stay(ingested: Ingested, move: Callable[[datetime], None]) -> None:
     ingested.write(numbered("held", 0), numbered("gone", 5), b"bad")
+    retire()
     move(later(92))
     with pytest.raises(SystemExit) as end:
         maintained()
     assert end.value.code == 1
     assert keys() == ["held"]
     with connect("test") as plain:
-        assert days.locate(plain, ROOT.table, NOW.date()).state is days.State.ATTACHED
+        assert days.locate(plain, ROOT.table, NOW.date()).state is days.DayState.ATTACHED
     MaintainRun.objects.all().delete()

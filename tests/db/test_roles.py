@@ -1,7 +1,5 @@
 """Who may do what, by role."""
 
-from __future__ import annotations
-
 import pytest
 from django.contrib.auth.models import Group, Permission, User
 

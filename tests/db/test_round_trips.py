@@ -1,7 +1,5 @@
 """How often a page asks the database: each time costs more than most of what is asked."""
 
-from __future__ import annotations
-
 import base64
 from collections.abc import Callable
 from pathlib import Path

@@ -1,8 +1,6 @@
 """Rows whose day is older than the window or has no partition: stored while the day exists, expired
 when it is gone, never in the way of other rows."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -17,20 +15,20 @@ from django.core.management import call_command
 from psycopg import errors
 
 from annals.access.grants import CONSUMER
-from history import days
 from history.base import clock
-from history.days import State
+from history.daily import days
+from history.daily.days import DayState
+from history.daily.window import Window
 from history.entities import ROOT
 from history.partitions.maintain import maintain
 from history.partitions.plan import SPARE_DAYS, Policy
-from history.window import Window
 from ingest.completeness.holds import unsettled
 from ingest.quarantine.messages import Selection, retry
 from ingest.store import missing_days
 from ingest.store.session import connect
 from ingest.store.sqlstate import Cause, cause
 from ingest.store.transaction import Writer
-from tests.db.ingested import CHILD_SOURCE, Ingested, counts, faults, ids, quarantined, query
+from tests.db.ingested import Ingested, counts, faults, ids, quarantined, query
 from tests.messages import NOW, SOURCE, WINDOW, message, value
 
 TODAY = NOW.date()
@@ -50,7 +48,7 @@ def plain(ingested: Ingested) -> Iterator[psycopg.Connection[Any]]:
         yield connection
 
 
-def state(plain: psycopg.Connection[Any], day: date) -> State:
+def state(plain: psycopg.Connection[Any], day: date) -> DayState:
     return days.locate(plain, ROOT.table, day).state
 
 
@@ -62,7 +60,7 @@ def test_a_row_older_than_the_window_is_stored_while_its_day_exists(
     ingested.write(at(OLD, id="late"), at(gone, id="gone"), at(TODAY, id="today"))
     assert ids() == ["late", "today"]
     assert counts() == {"next_offset": 3, "read": 3, "stored": 2, "expired": 1}
-    assert state(plain, gone) is State.ABSENT
+    assert state(plain, gone) is DayState.ABSENT
     assert faults() == []
 
 
@@ -72,14 +70,6 @@ def test_a_late_row_is_found_by_its_business_key(
     days.create(plain, ROOT.table, OLD)
     ingested.write(at(OLD, id="late", data={"number": "7"}))
     assert query("SELECT id, day FROM search_key WHERE value = '7'") == [{"id": "late", "day": OLD}]
-
-
-def test_a_late_row_of_another_kind_has_no_day(
-    ingested: Ingested, plain: psycopg.Connection[Any]
-) -> None:
-    days.create(plain, ROOT.table, OLD)
-    ingested.write(at(OLD, productInstanceId="A1"), source=CHILD_SOURCE)
-    assert counts(CHILD_SOURCE) == {"next_offset": 1, "read": 1, "expired": 1}
 
 
 def test_a_repeated_late_row_is_a_repeat(
@@ -109,7 +99,7 @@ def test_a_batch_that_was_decoded_before_midnight(
     assert ids() == stored
     assert counts()["stored"] == len(stored)
     assert counts().get("expired", 0) == 3 - len(stored)
-    assert state(plain, OLDEST) is (State.ATTACHED if exists else State.ABSENT)
+    assert state(plain, OLDEST) is (DayState.ATTACHED if exists else DayState.ABSENT)
     assert faults() == []
 
 
@@ -143,16 +133,11 @@ def test_a_day_that_is_being_dropped_makes_nobody_wait(
         reader.execute(f"SELECT count(*) FROM {ROOT.table}")
         with pytest.raises(errors.LockNotAvailable):
             days.drop(plain, ROOT.table, OLDEST, wait_s=0.2)
-        assert state(plain, OLDEST) is State.PENDING
+        assert state(plain, OLDEST) is DayState.PENDING
         ingested.store(batch)
         ingested.write(at(OLDEST, id="later"))
     assert ids() == ["today"]
     assert counts() == {"next_offset": 3, "read": 3, "stored": 1, "expired": 2}
-
-
-def test_a_moment_before_year_1_is_expired(ingested: Ingested) -> None:
-    ingested.write(value(updatedAt="0001-01-01T00:00:00+14:00"), value(id="a"))
-    assert counts() == {"next_offset": 2, "read": 2, "stored": 1, "expired": 1}
 
 
 def later(number: int) -> Window:
@@ -184,7 +169,7 @@ def test_a_retry_that_lasts_past_midnight_creates_no_dropped_day(
     windows = chain([later(90)], repeat(later(91)))
     became = sum(retry(plain, Selection(), lambda: next(windows)), Counter())
     assert became == {"expired": 1}
-    assert state(plain, TODAY) is State.ABSENT
+    assert state(plain, TODAY) is DayState.ABSENT
 
 
 @contextmanager
@@ -254,22 +239,6 @@ def test_a_day_that_only_maintain_may_create_is_waited_for(
 
 
 @pytest.mark.django_db(transaction=True)
-def test_a_retry_of_a_day_that_only_maintain_may_create_is_postponed(
-    ingested: Ingested, plain: psycopg.Connection[Any]
-) -> None:
-    """It is in quarantine already, so nobody waits."""
-    batch = ingested.batch()
-    ingested.fill(batch, at(TODAY, id="a"), window=later(-60))
-    ingested.store(batch)
-    with restricted(ingested) as consumer:
-        assert sum(retry(consumer, Selection(), lambda: WINDOW), Counter()) == {"retrying": 1}
-        assert [each["reason"] for each in quarantined()] == ["no_partition"]
-        days.create(plain, ROOT.table, TODAY)
-        assert sum(retry(consumer, Selection(), lambda: WINDOW), Counter()) == {"stored": 1}
-    assert ids() == ["a"]
-
-
-@pytest.mark.django_db(transaction=True)
 @pytest.mark.parametrize("passed", [1, SPARE_DAYS])
 def test_the_newest_day_that_is_accepted_exists_also_when_maintain_did_not_run_since(
     ingested: Ingested, passed: int
@@ -300,43 +269,9 @@ def test_a_foreign_table_in_the_place_of_a_day_stops_no_other_row(
     assert faults() == []
 
 
-@contextmanager
-def longer(plain: psycopg.Connection[Any], first: date, end: str) -> Iterator[None]:
-    """A partition from a day on, with bounds and a name that Annals does not use."""
-    plain.execute(
-        f"CREATE TABLE theirs PARTITION OF {ROOT.table}"
-        f" FOR VALUES FROM ('{first} 00:00+00') TO ('{end}+00')"
-    )
-    try:
-        yield
-    finally:
-        plain.execute("DROP TABLE theirs")
-
-
-def test_a_longer_partition_of_somebody_else_takes_rows_like_a_day(
-    ingested: Ingested, plain: psycopg.Connection[Any]
-) -> None:
-    """Next to a row whose day is missing, as an expired row, and when it is retried."""
-    batch = ingested.batch()
-    ingested.fill(batch, at(OLDEST, id="ahead"), window=later(-120))
-    ingested.store(batch)
-    with longer(plain, OLD - timedelta(days=3), f"{OLDEST + timedelta(days=3)} 00:00"):
-        ingested.write(at(OLDEST, id="a"), at(TODAY, id="b"))
-        ingested.write(at(OLD, id="old"))
-        assert ids() == ["a", "b", "old"]
-        assert sum(retry(plain, Selection(), lambda: WINDOW), Counter()) == {"stored": 1}
-        assert ids() == ["a", "ahead", "b", "old"]
-        assert faults() == []
-
-
 def spoil_columns(plain: psycopg.Connection[Any], name: str) -> None:
     plain.execute(f"ALTER TABLE {ROOT.table} DETACH PARTITION {name}")
     plain.execute(f"ALTER TABLE {name} DROP COLUMN author")
-
-
-def spoil_rows(plain: psycopg.Connection[Any], name: str) -> None:
-    plain.execute(f"ALTER TABLE {ROOT.table} DETACH PARTITION {name}")
-    plain.execute(f"UPDATE {name} SET updated_at = updated_at - interval '3 days'")
 
 
 def spoil_bounds(plain: psycopg.Connection[Any], name: str) -> None:
@@ -347,12 +282,7 @@ def spoil_bounds(plain: psycopg.Connection[Any], name: str) -> None:
     )
 
 
-def spoil_place(plain: psycopg.Connection[Any], name: str) -> None:
-    spoil_bounds(plain, name)
-    plain.execute(f"ALTER TABLE {name} RENAME TO {name}_theirs")
-
-
-@pytest.mark.parametrize("spoil", [spoil_columns, spoil_rows, spoil_bounds, spoil_place])
+@pytest.mark.parametrize("spoil", [spoil_columns, spoil_bounds])
 def test_a_day_that_cannot_be_attached_stops_no_other_row(
     ingested: Ingested, plain: psycopg.Connection[Any], spoil: Any
 ) -> None:
@@ -371,7 +301,7 @@ def test_a_day_that_cannot_be_attached_stops_no_other_row(
         assert (held["reason"], name in held["detail"]) == ("no_partition", True)
         assert sum(retry(plain, Selection(), lambda: WINDOW), Counter()) == {"retrying": 1}
     finally:
-        plain.execute(f"DROP TABLE IF EXISTS {name}, {name}_theirs")
+        plain.execute(f"DROP TABLE IF EXISTS {name}")
     assert sum(retry(plain, Selection(), lambda: WINDOW), Counter()) == {"stored": 1}
     assert faults() == []
 

@@ -1,7 +1,5 @@
 """The lock of the runs is free when the run has ended, however it ended."""
 
-from __future__ import annotations
-
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -9,7 +7,7 @@ from typing import Any
 import pytest
 from django.db import DatabaseError, connection, transaction
 
-from history.partitions.exclusive import RUN_LOCK, AlreadyRunningError, reconnect, run_lock
+from history.partitions.exclusive import RUN_LOCK, NoRunLockError, reconnect, run_lock
 from tests.db.partitioned import raw
 from tests.db.test_archive_origin import decide, fill, ids, maintained, place, store
 
@@ -104,7 +102,7 @@ def test_a_block_in_another_takes_the_lock_again_and_leaves_it(sessions: None) -
         assert held() == 1
         with ThreadPoolExecutor(1) as pool:
             other = pool.submit(_try)
-            with pytest.raises(AlreadyRunningError):
+            with pytest.raises(NoRunLockError):
                 other.result()
     assert held() == 0
 

@@ -1,7 +1,5 @@
 """`partitions verify --archive` finds every damage to the archive, each day by itself."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from datetime import UTC, date, datetime
 from pathlib import Path
@@ -11,15 +9,15 @@ import msgspec
 import pytest
 from django.conf import settings
 
-from annals.observe import partition_metrics
-from history import days
+from annals.observe import metrics
 from history.archive import manifest, parquet, scrubbing
 from history.archive.manifest import Manifest
 from history.archive.parquet import Writer, row_hash
 from history.archive.scrubbing import Pace, scrub, waiting
 from history.archive.store import Store
-from history.archive.write import Archiver
-from history.canonical import Digest
+from history.archive.write import DayArchiver
+from history.daily import days
+from history.daily.canonical import Digest
 from history.entities import ROOT
 from history.models import ArchivedDay, DaySeal
 from history.partitions.maintain import maintain
@@ -50,7 +48,7 @@ def evening(of: date) -> datetime:
 
 def leave(archive: Store) -> None:
     """Let maintain archive and drop what is before retention."""
-    assert maintain(policy(keep=3), archiver=Archiver(archive)).exit_code == 0
+    assert maintain(policy(keep=3), archiver=DayArchiver(archive)).exit_code == 0
 
 
 def results(archive: Store) -> dict[date, str | None]:
@@ -249,7 +247,7 @@ def test_a_generation_that_an_interrupted_run_left_is_not_a_fault(
         raise OSError("killed")
 
     monkeypatch.setattr("history.archive.write.follow", killed)
-    assert maintain(policy(keep=3), archiver=Archiver(archive)).exit_code == 2
+    assert maintain(policy(keep=3), archiver=DayArchiver(archive)).exit_code == 2
     found = {each.day: each for each in scrub(archive, waiting(), Pace())}
     assert (found[LAST].fault, "interrupted" in found[LAST].note) == (None, True)
     with raw() as plain:
@@ -290,9 +288,7 @@ def test_reading_is_slowed_down_to_the_rate(archive: Store, slept: list[float]) 
 def test_the_metrics_count_days_with_a_fault(archive: Store, tmp_path: Path) -> None:
     def values() -> dict[str, float]:
         return {
-            sample.name: sample.value
-            for family in partition_metrics.archive()
-            for sample in family.samples
+            sample.name: sample.value for family in metrics.archive() for sample in family.samples
         }
 
     assert values() == {"annals_archive_days_faulty": 0}

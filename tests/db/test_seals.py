@@ -1,7 +1,5 @@
 """A sealed day that changes by one byte is found, and so is a changed seal."""
 
-from __future__ import annotations
-
 import json
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -11,9 +9,10 @@ from django.conf import settings
 from psycopg import sql
 
 from annals import env
-from history import canonical, days
+from annals.access.models import JournalEntry
 from history.archive.store import Store
-from history.archive.write import Archiver
+from history.archive.write import DayArchiver
+from history.daily import canonical, days
 from history.entities import BY_NAME
 from history.models import ArchivedDay, DaySeal
 from history.partitions.maintain import maintain
@@ -21,7 +20,6 @@ from history.seals.seal import GENESIS, NotSealable, seal
 from history.seals.verification import chain_fault, newest_seal, verify
 from tests.db import simulated
 from tests.db.partitioned import TABLE, day, insert, policy, raw, read_all_to_end, run
-from tests.shape import shaped
 
 pytestmark = pytest.mark.usefixtures("tables")
 
@@ -157,7 +155,7 @@ def test_a_sealed_day_is_frozen(sealed: DaySeal) -> None:
 
 
 def test_a_day_that_left_is_compared_with_its_manifest(sealed: DaySeal, tmp_path: Path) -> None:
-    maintain(policy(), archiver=Archiver(Store(str(tmp_path))))
+    maintain(policy(), archiver=DayArchiver(Store(str(tmp_path))))
     kept = ArchivedDay.objects.get()
     assert (kept.digest, kept.rows) == (sealed.digest, sealed.rows)
     with raw() as plain:
@@ -197,6 +195,10 @@ def test_the_command_seals_and_verifies(monkeypatch: pytest.MonkeyPatch) -> None
     assert "1 row more" not in err
     code, out, err = run("verify", "2001-01-01")
     assert (code, out, "2001-01-01 has no seal in" in err) == (2, "", True)
+    # It is no late row: nothing says how it came. A new seal would say that all is well.
+    code, out, err = run("seal", str(old), "--entity", "product-instance")
+    assert (code, "not as it was sealed" in err) == (2, True)
+    change(f"DELETE FROM {TABLE} WHERE client_id = 'c'")
     code, out, _ = run("seal", str(old), "--entity", "product-instance")
     assert (code, "Sealed product_instance_aud" in out) == (0, True)
     code, out, _ = run("verify")
@@ -204,9 +206,61 @@ def test_the_command_seals_and_verifies(monkeypatch: pytest.MonkeyPatch) -> None
     nothing = "access_journal: 0 days read, 0 differ, 0 late rows; no day has a seal yet"
     assert nothing in out.splitlines()
     assert run("seal", "2001-01-01")[0] == 2
-    code, out, _ = run("seal", str(old), "--entity", "product-instance", "--json")
-    [done] = shaped("partitions seal", out)
-    assert (code, done["seal"]) == (0, newest_seal(PRODUCT))
+
+
+def test_a_sealed_day_that_was_changed_is_neither_dropped_nor_sealed_again(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Also by way of the archive: what was changed stays named."""
+    given = {"ANNALS_RETENTION_DAYS": "9", "ANNALS_AHEAD_DAYS": "1", "ANNALS_SEAL_DAYS": "5"}
+    given["ANNALS_ARCHIVE_URL"] = str(tmp_path)
+    monkeypatch.setattr(settings, "ANNALS", env.read(given))
+    read_all_to_end()
+    old = datetime.now(UTC).date() - timedelta(days=7)
+    name = days.partition_name(TABLE, old)
+    with raw() as plain:
+        simulated.load(plain, old, applications=20)
+    assert "sealed 5" in run("maintain")[1]
+    change(f"UPDATE {name} SET data = '{{}}' WHERE ctid = (SELECT min(ctid) FROM {name})")
+    shorter = env.read(given | {"ANNALS_RETENTION_DAYS": "5"})
+    monkeypatch.setattr(settings, "ANNALS", shorter)
+    code, out, _ = run("maintain")
+    assert (code, f"{name}: ChangedError" in out or "not as it was sealed" in out) == (2, True)
+    accepted = ("maintain", "--accept-changed", str(old))
+    assert run(*accepted)[0] == 1
+    code, out, _ = run(*accepted, "--why", "known to the auditors")
+    assert (code, "dropped 1" in out) == (0, True)
+    assert JournalEntry.objects.filter(reason="known to the auditors").count() == 1
+    for _ in range(2):
+        code, out, _ = run("verify", str(old), "--entity", "product-instance")
+        assert (code, "the archived rows are not the sealed rows" in out) == (1, True)
+        assert run("restore", str(old), "--entity", "product-instance")[0] == 0
+        code, _, err = run("seal", str(old), "--entity", "product-instance")
+        assert (code, "not as it was sealed" in err) == (2, True)
+        assert run("release", str(old), "--entity", "product-instance")[0] == 0
+        assert run("maintain")[0] == 2
+        assert run(*accepted, "--why", "again")[0] == 0
+    assert run("forget", str(old), "--why", "x", "--entity", "product-instance")[0] == 0
+    code, out, _ = run("verify", str(old), "--entity", "product-instance")
+    assert (code, "fewer" in out or "differ" in out) == (1, True)
+
+
+def test_without_an_archive_an_accepted_day_stays_named_too(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    given = {"ANNALS_RETENTION_DAYS": "9", "ANNALS_AHEAD_DAYS": "1", "ANNALS_SEAL_DAYS": "5"}
+    monkeypatch.setattr(settings, "ANNALS", env.read(given))
+    read_all_to_end()
+    old = datetime.now(UTC).date() - timedelta(days=7)
+    name = days.partition_name(TABLE, old)
+    with raw() as plain:
+        simulated.load(plain, old, applications=20)
+    assert "sealed 5" in run("maintain")[1]
+    change(f"UPDATE {name} SET data = '{{}}' WHERE ctid = (SELECT min(ctid) FROM {name})")
+    shorter = env.read(given | {"ANNALS_RETENTION_DAYS": "5"})
+    monkeypatch.setattr(settings, "ANNALS", shorter)
+    assert run("maintain", "--accept-changed", str(old), "--why", "known")[0] == 0
+    assert run("verify", str(old), "--entity", "product-instance")[0] == 1
 
 
 def test_the_digest_is_of_the_rows_and_not_of_their_place(sealed: DaySeal) -> None:

@@ -1,7 +1,5 @@
 """Which days maintain seals: finished, with rows, and with no message outstanding."""
 
-from __future__ import annotations
-
 import json
 from datetime import date, datetime, timedelta
 from pathlib import Path
@@ -12,17 +10,26 @@ from django.conf import settings
 
 from annals import env
 from annals.management.actions.partitions import Run
-from history import days
 from history.base import clock
-from history.canonical import Connection
-from history.day_rows import DayRows
+from history.daily import days
+from history.daily.canonical import Connection
 from history.entities import BY_NAME, CHILDREN, ENTITIES
+from history.kinds.day_rows import DayRows
 from history.models import ArchivedDay, DaySeal, MaintainRun
 from history.partitions.exclusive import RUN_LOCK
 from history.seals import finished
 from history.seals.seal import seal
 from ingest.models import Ledger, Quarantined
-from tests.db.partitioned import TABLE, insert, raw, read_all_to_end, read_to_end, run, stored
+from tests.db.partitioned import (
+    TABLE,
+    insert,
+    raw,
+    read_all_to_end,
+    read_to_end,
+    retire,
+    run,
+    stored,
+)
 
 pytestmark = pytest.mark.usefixtures("tables")
 
@@ -210,6 +217,7 @@ def test_a_day_with_a_document_too_large_for_text_stays_out_of_the_archive_alone
     monkeypatch.setattr(
         settings, "ANNALS", env.read({**given, "ANNALS_ARCHIVE_URL": str(tmp_path)})
     )
+    retire()
     fill(8, 7, 6)
     swell(7)
     code, out, _ = run("maintain")

@@ -1,7 +1,5 @@
 """`annals search index`: what was stored before a key was declared is found afterwards."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -20,7 +18,7 @@ from history.search_index import backfill, keys
 from ingest.source.message import Message
 from tests.db.ingested import Ingested, query
 from tests.db.partitioned import raw
-from tests.db.store import T0, Store, minute
+from tests.db.store import HOST, T0, Store, minute
 from tests.messages import value
 
 PERSON, REALTY = "participant-role", "realty-info"
@@ -40,7 +38,7 @@ def run(capsys: pytest.CaptureFixture[str], *options: str) -> dict[str, int]:
 
 
 def found(text: str) -> list[str]:
-    return [each.id for each in timeline.search(text).found]
+    return [each.id for each in timeline.search(HOST, text).found]
 
 
 @pytest.fixture

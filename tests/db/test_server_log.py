@@ -1,7 +1,5 @@
 """PostgreSQL's own log has no document, whatever error a login causes."""
 
-from __future__ import annotations
-
 import os
 import time
 from collections.abc import Callable

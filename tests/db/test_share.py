@@ -1,8 +1,6 @@
 """How much each service brings: counted, and estimated from some versions; the command, the days
 that it counts, and which changes are technical."""
 
-from __future__ import annotations
-
 import io
 import json
 from datetime import UTC, date, datetime, time, timedelta
@@ -13,9 +11,9 @@ import pytest
 from django.core.management import CommandError, call_command
 from django.db import connection
 
-from history import days
 from history.base import clock
-from history.capacity import shares
+from history.capacity import client_shares
+from history.daily import days
 from history.models import DayShare, FieldLabel
 from history.partitions import catalog
 from tests.db import simulated
@@ -114,16 +112,16 @@ def test_each_day_is_counted_once_and_forgotten_with_retention() -> None:
         example(plain)
     sampled: list[tuple[str, date]] = []
     record = {"rows": 1000, "again": False, "report": lambda *day: sampled.append(day)}
-    shares.record(TODAY, 90, **record)
+    client_shares.record(TODAY, 90, **record)
     assert {day for table, day in sampled if table == TABLE} == {YESTERDAY, BEFORE}
     before = list(DayShare.objects.order_by("id").values_list("id", "all"))
     sampled.clear()
-    shares.record(TODAY, 90, **record)
+    client_shares.record(TODAY, 90, **record)
     assert sampled == []
     assert list(DayShare.objects.order_by("id").values_list("id", "all")) == before
-    shares.record(TODAY, 1, **record)
+    client_shares.record(TODAY, 1, **record)
     assert set(DayShare.objects.values_list("day", flat=True)) == {YESTERDAY}
-    assert shares.recorded(TODAY) is None
+    assert client_shares.recorded(TODAY) is None
 
 
 def test_a_few_versions_say_about_what_all_say() -> None:

@@ -1,16 +1,11 @@
-"""What was counted, on the screen of operators and as metrics."""
+"""What was counted, on the screen of operators and by consumers."""
 
-from __future__ import annotations
-
-from collections.abc import Sequence
 from datetime import date
 
 import pytest
 from django.contrib.auth.models import User
 from django.test import Client
-from prometheus_client.core import Metric
 
-from annals.observe import share_metrics
 from history.models import DayShare
 from ingest import metrics
 from ingest.consumer import totals
@@ -69,33 +64,6 @@ def test_nothing_is_counted_yet(ops: Client) -> None:
     assert "run annals share once a day" in text(ops.get("/admin/share/"))
 
 
-def samples(families: Sequence[Metric], name: str) -> dict[tuple[str, str], float]:
-    [family] = [each for each in families if each.name == name]
-    return {
-        (sample.labels["client"], sample.labels["changed"]): sample.value
-        for sample in family.samples
-    }
-
-
-def test_metrics_have_the_newest_day(recorded: None) -> None:
-    put(LAST, "", 10, 0)
-    found = list(share_metrics.shares())
-    versions, sizes = (samples(found, f"annals_share_{name}") for name in ("versions", "bytes"))
-    assert versions["crm", "all"] == 100
-    assert versions["<robot>", "nothing"] == 150
-    assert versions["other", "all"] == 10
-    assert sizes["crm", "nothing"] == 25_000
-
-
-def test_the_labels_are_bounded() -> None:
-    for number in range(share_metrics.MOST_CLIENTS + 9):
-        put(LAST, f"s{number:03}", 100 - number, 0)
-    versions = samples(list(share_metrics.shares()), "annals_share_versions")
-    clients = {client for client, _ in versions}
-    assert len(clients) == share_metrics.MOST_CLIENTS + 1
-    assert versions["other", "all"] == sum(100 - number for number in range(50, 59))
-
-
 def test_the_labels_of_the_consumer_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(totals, "_CLIENTS", set())
     names = [totals._label(f"service {number}") for number in range(60)]
@@ -116,7 +84,3 @@ def test_the_consumer_counts_by_service(monkeypatch: pytest.MonkeyPatch) -> None
     before = counted("crm"), counted("robot")
     totals.Meter().batch_written(batch, Written({SOURCE: 3}, {}))
     assert (counted("crm"), counted("robot")) == (before[0] + 2, before[1] + 1)
-
-
-def test_no_metrics_before_the_first_run() -> None:
-    assert samples(list(share_metrics.shares()), "annals_share_versions") == {}

@@ -15,19 +15,19 @@ from pytest_django import Settings
 from annals import env
 from annals import metrics as annals_metrics
 from annals.embedded import process
-from annals.observe.store_metrics import StoreCollector
+from annals.observe.metrics import StoreCollector
 from history import metrics as history_metrics
 from history import schema
+from history.daily.window import Window
 from history.entities import BY_NAME, ENTITIES
-from history.metric import faults as faults_of
 from history.partitions.plan import SPARE_DAYS
-from history.window import Window
 from ingest import metrics as ingest_metrics
 from ingest.models import Ledger, Quarantined, RetiredTopic
 from ingest.quarantine.messages import Selection, retry
 from ingest.store.session import connect
 from tests.db.ingested import Ingested
 from tests.messages import NOW, WINDOW, value
+from tests.metric_faults import faults as faults_of
 
 pytestmark = pytest.mark.django_db
 makes_days = pytest.mark.django_db(transaction=True)  # which needs autocommit
@@ -119,10 +119,6 @@ def test_a_database_that_is_away_is_said_and_not_waited_for(
     assert not any(name.startswith("annals_store_read") for name, *_ in found)
 
 
-def test_probes_take_only_reading(client: Client) -> None:
-    assert client.post("/healthz").status_code == 405
-
-
 @pytest.mark.usefixtures("closed")
 def test_metrics_are_closed_without_a_token(client: Client) -> None:
     answer = client.get("/metrics")
@@ -178,11 +174,6 @@ def test_topics_that_nobody_read_and_ends_that_the_brokers_confirmed(client: Cli
     assert found["annals_store_topics_never_read",] == 2 * len(ENTITIES) - 2
     end_known = found["annals_store_end_known_timestamp_seconds", "0", TOPIC]
     assert end_known == confirmed.timestamp()
-
-
-def test_sums_that_do_not_add_up_are_a_fault(client: Client) -> None:
-    ledger("new", read=3, stored=1)
-    assert samples(client)["annals_store_faults",] == 1
 
 
 def test_unsettled_messages_by_status_and_reason(client: Client) -> None:

@@ -1,7 +1,5 @@
 """What others wrote commands no terminal: messages in quarantine, shown by commands."""
 
-from __future__ import annotations
-
 import io
 
 import pytest

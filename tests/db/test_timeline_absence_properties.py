@@ -4,8 +4,6 @@ Two clocks differ by at most a day. Versions get lost on the way, retention remo
 before its start, entities are deleted and created again.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -26,7 +24,7 @@ from history.timeline import (
     absence,
 )
 from history.timeline.neighbours import CLOCK_TOLERANCE
-from tests.db.store import Store
+from tests.db.store import HOST, Store
 
 HOUR = timedelta(hours=1)
 WRONG = int(CLOCK_TOLERANCE / HOUR / 2)  # hours, each clock
@@ -116,7 +114,7 @@ def test_nothing_is_said_that_is_not_so(
 
 def _timeline(history: list[Made], start: datetime) -> None:
     removed = {made.number for made in history if made.arrives and made.dated < start}
-    for found in timeline.page(Query(entity=ROOT, id="A1")).versions:
+    for found in timeline.page(HOST, Query(entity=ROOT, id="A1")).versions:
         if found.missing_why is Absence.NEVER_ARRIVED:
             assert not removed & set(found.missing)
         below = removed & set(range(found.version))
@@ -144,7 +142,7 @@ def _moment(history: list[Made], start: datetime, moment: datetime, witness: boo
     before = [made for made in history if made.at < moment]
     said: NotFoundError | None = None
     try:
-        timeline.at(ROOT, "A1", moment)
+        timeline.at(HOST, ROOT, "A1", moment)
     except NotFoundError as error:
         said = error
     if not before:

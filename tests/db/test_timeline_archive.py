@@ -1,7 +1,5 @@
 """A timeline with archive=true is what it was before its old days left the store."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 from datetime import UTC, datetime, timedelta
@@ -14,20 +12,18 @@ from django.contrib.auth.models import User
 from rest_framework.test import APIClient
 
 from annals import env
-from history import days, labels, masking
+from history import labels, masking
 from history.archive.restore import restore
 from history.archive.store import Store
-from history.archive.write import Archiver
+from history.archive.write import DayArchiver
+from history.daily import days
 from history.entities import BY_NAME, ROOT
-from history.gap_models import RecoveredVersion
 from history.models import FieldLabel
 from history.partitions.maintain import maintain
 from history.partitions.plan import Policy
 from history.record import ChangeType
 from history.timeline import (
     Absence,
-    ArchiveUnavailableError,
-    BadParameterError,
     Filters,
     NoVersionError,
     Order,
@@ -37,6 +33,7 @@ from history.timeline import (
     page,
 )
 from tests.db.partitioned import raw
+from tests.db.store import HOST
 
 pytestmark = pytest.mark.usefixtures("tables")
 
@@ -51,19 +48,14 @@ def use(monkeypatch: pytest.MonkeyPatch, **given: str) -> None:
 
 
 def fill() -> None:
-    """A1: COUNT versions over twelve days, version 7 missing, 9 arrived with the time of 10, 1 and
-    20 recovered; and a neighbour on both sides, so that A1 is in the middle of the files."""
+    """A1: COUNT versions over twelve days, version 7 missing, 9 arrived with the time of 10;
+    and a neighbour on both sides, so that A1 is in the middle of the files."""
     rows = [(f"A{n}", 0, NOW - timedelta(days=8), "{}") for n in (0, 2)]
     for version in range(COUNT):
         moment = NOW - timedelta(hours=12 * (COUNT - version) - 1)
         if version == 9:
             moment += timedelta(hours=12)
         data = {"rate": f"{version / 7:.3f}", "createdAt": str(NOW - timedelta(days=30))}
-        if version in (1, 20):
-            origin = RecoveredVersion(table=ROOT.table, row_id="A1", version=version)
-            origin.updated_at, origin.day, origin.source = moment, moment.date(), "shop"
-            origin.recovered_at = NOW
-            origin.save(force_insert=True)
         if version != 7:
             rows.append(("A1", version, moment, json.dumps(data)))
     with raw() as plain:
@@ -81,7 +73,7 @@ def everything(**asked: Any) -> list[Version]:
     found: list[Version] = []
     token = None
     while True:
-        shown = page(Query(entity=ROOT, id="A1", page_size=4, page_token=token, **asked))
+        shown = page(HOST, Query(entity=ROOT, id="A1", page_size=4, page_token=token, **asked))
         found += (dataclasses.replace(version, older=None) for version in shown.versions)
         token = shown.next_token
         if token is None:
@@ -106,7 +98,7 @@ def archived(
 ) -> list[list[Version]]:
     """Half of the days have left for the archive."""
     use(monkeypatch, retention_days="5", archive_url=str(tmp_path))
-    outcome = maintain(Policy.at(NOW, settings.ANNALS), archiver=Archiver(store))
+    outcome = maintain(Policy.at(NOW, settings.ANNALS), archiver=DayArchiver(store))
     assert len(outcome.dropped) > 5
     return before
 
@@ -127,7 +119,6 @@ def test_the_archive_completes_every_timeline(archived: list[list[Version]]) -> 
     assert [len(each) for each in archived[:4]] == [COUNT - 1] * 4
     for question, wanted in zip(QUESTIONS, archived, strict=True):
         assert everything(archive=True, **question) == wanted
-    assert [each.version for each in everything(archive=True) if each.recovered] == [20, 1]
     assert 5 < len(everything()) < COUNT - 6
 
 
@@ -135,11 +126,11 @@ def test_the_lowest_stored_version_says_where_the_older_ones_are(
     archived: list[list[Version]], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     query = Query(entity=ROOT, id="A1", page_size=500)
-    assert page(query).versions[-1].older is Absence.ARCHIVED
+    assert page(HOST, query).versions[-1].older is Absence.ARCHIVED
     complete = dataclasses.replace(query, archive=True)
-    assert page(complete).versions[-1].older is None
+    assert page(HOST, complete).versions[-1].older is None
     use(monkeypatch, retention_days="5")
-    assert page(query).versions[-1].older is Absence.REMOVED
+    assert page(HOST, query).versions[-1].older is Absence.REMOVED
 
 
 def test_a_restored_day_counts_once(archived: list[list[Version]], store: Store) -> None:
@@ -150,37 +141,13 @@ def test_a_restored_day_counts_once(archived: list[list[Version]], store: Store)
 
 def test_only_the_archive_has_it(archived: list[list[Version]]) -> None:
     with pytest.raises(NoVersionError):
-        page(Query(entity=ROOT, id="A0"))
-    (only,) = page(Query(entity=ROOT, id="A0", archive=True)).versions
+        page(HOST, Query(entity=ROOT, id="A0"))
+    (only,) = page(HOST, Query(entity=ROOT, id="A0", archive=True)).versions
     assert (only.version, only.older) == (0, None)
     with pytest.raises(NoVersionError, match="архиве"):
-        page(Query(entity=ROOT, id="nobody", archive=True))
+        page(HOST, Query(entity=ROOT, id="nobody", archive=True))
     with pytest.raises(NoVersionError):
-        page(Query(entity=BY_NAME["product-car"], id="A1", archive=True))
-
-
-def test_a_token_belongs_to_one_of_the_two(archived: list[list[Version]]) -> None:
-    token = page(Query(entity=ROOT, id="A1", page_size=2, archive=True)).next_token
-    with pytest.raises(BadParameterError, match="pageToken"):
-        page(Query(entity=ROOT, id="A1", page_size=2, page_token=token))
-
-
-def spoil(folder: Path, text: bytes | None) -> None:
-    for file in folder.rglob("*.parquet"):
-        if text is None:
-            file.unlink()
-        else:
-            file.write_bytes(text)
-
-
-@pytest.mark.parametrize("text", [None, b"not a Parquet file"])
-def test_an_archive_that_is_broken_is_said_to_be_so(
-    archived: list[list[Version]], tmp_path: Path, text: bytes | None
-) -> None:
-    spoil(tmp_path, text)
-    with pytest.raises(ArchiveUnavailableError):
-        page(Query(entity=ROOT, id="A1", archive=True))
-    assert page(Query(entity=ROOT, id="A1")).versions
+        page(HOST, Query(entity=BY_NAME["product-car"], id="A1", archive=True))
 
 
 def test_the_api_reads_the_archive_when_asked(
@@ -194,7 +161,8 @@ def test_the_api_reads_the_archive_when_asked(
     found = answer.json()["data"]["history"]
     assert [each["version"] for each in found] == [each.version for each in archived[0]]
     assert client.get(URL, {"archive": "yes"}).status_code == 400
-    spoil(tmp_path, None)
+    for file in tmp_path.rglob("*.parquet"):
+        file.write_bytes(b"not a Parquet file")
     answer = client.get(URL, {"archive": "true"})
     assert (answer.status_code, answer.json()["error"]["code"]) == (503, "archive_unavailable")
     use(monkeypatch, retention_days="5")

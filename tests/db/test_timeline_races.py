@@ -1,7 +1,5 @@
 """What a reader gets when a day leaves, or a version comes, between two statements."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -10,7 +8,7 @@ from django.db import connection
 from django.test import Client
 
 from history import timeline
-from history.days import partition_name
+from history.daily.days import partition_name
 from history.entities import BY_NAME, ENTITIES, ROOT, Entity
 from history.timeline import (
     ApplicationQuery,
@@ -22,7 +20,7 @@ from history.timeline import (
 from history.timeline.sources import statements
 from tests.db.installation import counted_as_distributed
 from tests.db.screens import A1, WHOLE, support
-from tests.db.store import T0, Store, minute
+from tests.db.store import HOST, T0, Store, minute
 
 __all__ = ["support"]
 
@@ -77,12 +75,15 @@ def test_the_day_leaves_after_the_places_of_a_merged_page_were_read(
     monkeypatch.setattr("history.timeline.paging.BATCH", 3)
     after(MERGED, leave())
     query = ApplicationQuery(id="A1", filters=Filters(path="/rate"))
-    assert [each.version for each in timeline.application(query).versions] == [2, 1]
+    assert [each.version for each in timeline.application(HOST, query).versions] == [
+        2,
+        1,
+    ]
 
 
 def test_the_day_leaves_within_a_merged_page(loan: Store, after: Any) -> None:
     after(MERGED, leave())
-    page = timeline.application(ApplicationQuery(id="A1", page_size=3))
+    page = timeline.application(HOST, ApplicationQuery(id="A1", page_size=3))
     assert [each.version for each in page.versions] == [2, 1, 0]
     assert page.next_token is None
 
@@ -90,7 +91,7 @@ def test_the_day_leaves_within_a_merged_page(loan: Store, after: Any) -> None:
 def test_the_day_leaves_after_the_keys_were_read(loan: Store, after: Any) -> None:
     """A version comes with them, and the one before it."""
     after(KEYS, leave(ROOT))
-    found = timeline.version(ROOT, "A1", 5)
+    found = timeline.version(HOST, ROOT, "A1", 5)
     assert (found.version, found.previous_version) == (5, 4)
     assert [operation["path"] for operation in found.patch or ()] == ["/rate"]
 
@@ -102,15 +103,15 @@ def test_the_day_leaves_before_large_documents_were_read(
     monkeypatch.setattr(statements, "READ_BYTES", 1)
     after(KEYS, leave(ROOT))
     with pytest.raises(OlderThanRetentionError):
-        timeline.compare(ROOT, "A1", 4, 5)
+        timeline.compare(HOST, ROOT, "A1", 4, 5)
 
 
 @pytest.mark.parametrize(
     "ask",
     [
-        lambda: timeline.version(TASK, "T1", 5),
-        lambda: timeline.at(TASK, "T1", minute(60)),
-        lambda: timeline.compare(TASK, "T1", 2, 5),
+        lambda: timeline.version(HOST, TASK, "T1", 5),
+        lambda: timeline.at(HOST, TASK, "T1", minute(60)),
+        lambda: timeline.compare(HOST, TASK, "T1", 2, 5),
     ],
 )
 def test_the_day_leaves_after_the_keys_of_a_child_that_moved_were_read(
@@ -130,8 +131,8 @@ def test_the_day_leaves_after_the_keys_of_a_child_that_moved_were_read(
 def test_the_first_version_comes_after_an_empty_page_was_read(store: Store, after: Any) -> None:
     after("FROM product_instance_aud", lambda: store.add("A1", 0, {"rate": 1}, 0))
     with pytest.raises(NoVersionError):
-        timeline.page(Query(entity=ROOT, id="A1"))
-    assert len(timeline.page(Query(entity=ROOT, id="A1")).versions) == 1
+        timeline.page(HOST, Query(entity=ROOT, id="A1"))
+    assert len(timeline.page(HOST, Query(entity=ROOT, id="A1")).versions) == 1
 
 
 @pytest.mark.parametrize("address", [A1, WHOLE, f"{A1}state/", f"{A1}compare/"])

@@ -1,20 +1,19 @@
 """Blame leaves out the versions that changed nothing of what is left, and says the same."""
 
-from __future__ import annotations
-
 import json
 import random
 from typing import Any
 
 import pytest
 
-from history import looks, timeline
+from history import timeline
 from history.documents.jsonb import to_store
 from history.entities import BY_NAME, ROOT
 from history.labels import forget
 from history.models import FieldLabel
-from history.timeline.sources.unchanged import Unchanged
-from tests.db.store import Store, queries
+from history.timeline import Reader
+from history.timeline.unchanged import Unchanged
+from tests.db.store import HOST, Store, queries
 
 VALUES: list[Any] = [
     *("x", "y", "", None, True, False, 1, 1.0, 0, [], {}, [1], [1, 1], ["x", "y"], ["y", "x"]),
@@ -46,7 +45,7 @@ def fill(store: Store, id: str, seed: int) -> None:
 
 
 def blamed(id: str) -> list[tuple[str, int, bool]]:
-    found = timeline.blame(ROOT, id).leaves
+    found = timeline.blame(HOST, ROOT, id).leaves
     return sorted((leaf.path, leaf.origin.version, leaf.origin.exact) for leaf in found)
 
 
@@ -120,6 +119,6 @@ def test_the_applications_of_versions_that_are_left_out_are_noted(store: Store) 
             "R1", version, {"pid": "x"}, version, entity="participant-role",
             application="A2" if version == 10 else "A1",
         )  # fmt: skip
-    with looks.noted() as look:
-        timeline.blame(BY_NAME["participant-role"], "R1")
-    assert set(look.applications) == {"A1", "A2"}
+    reader = Reader.on_host()
+    timeline.blame(reader, BY_NAME["participant-role"], "R1")
+    assert set(reader.viewer.look.applications) == {"A1", "A2"}

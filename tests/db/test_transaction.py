@@ -1,7 +1,5 @@
 """Batches on the real PostgreSQL: all that is good is stored, all that is not is named."""
 
-from __future__ import annotations
-
 import random
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -14,15 +12,16 @@ import pytest
 from django.core.management import call_command
 from psycopg.errors import DeadlockDetected
 
-from history import days
+from history.daily import days
 from history.entities import BY_NAME, ROOT
 from ingest.consumer.lanes import Lane
 from ingest.quarantine import messages
 from ingest.quarantine.messages import Selection
-from ingest.source.decode import Reason, decode
+from ingest.source.decode import Reason
 from ingest.source.message import Message
 from ingest.store import transaction as writing
 from ingest.store.batch import Batch, Limits
+from ingest.store.copy import RowsDroppedError
 from ingest.store.retrying import RetryingWriter
 from ingest.store.session import connect
 from ingest.store.transaction import Writer
@@ -32,7 +31,6 @@ from tests.db.ingested import (
     SOURCES,
     TWIN_SOURCE,
     Ingested,
-    claim_all,
     counts,
     faults,
     ids,
@@ -42,12 +40,10 @@ from tests.db.ingested import (
     searched,
 )
 from tests.messages import (
-    ALL,
     EXPIRED,
     HOSTILE,
     NOW,
     SOURCE,
-    STRANGE,
     TOPIC,
     WINDOW,
     message,
@@ -167,12 +163,6 @@ def test_a_child_that_changes_its_application_says_otherwise(ingested: Ingested)
     assert [held["reason"] for held in quarantined()] == ["divergent_duplicate"]
 
 
-def test_the_same_in_other_words_is_a_repeat(ingested: Ingested) -> None:
-    """JSON's own freedom: the order of members, spaces, escapes."""
-    ingested.write(with_data(b'{"a":1,"b":"\xd1\x8b"}'), with_data(b'{ "b": "\\u044b", "a": 1 }'))
-    assert counts() == {"next_offset": 2, "read": 2, "stored": 1, "repeated": 1}
-
-
 @pytest.mark.parametrize("name", HOSTILE)
 def test_hostile_among_good(ingested: Ingested, name: str) -> None:
     reason, body = HOSTILE[name]
@@ -206,53 +196,6 @@ def test_headers_of_a_bad_message_can_have_any_name(ingested: Ingested) -> None:
     out = StringIO()
     call_command("quarantine", "show", str(held["id"]), stdout=out)
     assert "header \\xff\\xfe: (none)" in out.getvalue()
-
-
-def test_all_that_is_hostile_at_once(ingested: Ingested) -> None:
-    bodies = [*ALL, EXPIRED, *(value(id=f"good {n}") for n in range(100))]
-    random.Random(3).shuffle(bodies)
-    ingested.write(*bodies)
-    good = 100 + len(STRANGE)
-    assert len(rows()) == good
-    assert sorted((held["value"] or b"", held["reason"]) for held in quarantined()) == sorted(
-        (body or b"", reason) for reason, body in HOSTILE.values()
-    )
-    assert counts() == {
-        "next_offset": len(bodies),
-        "read": len(bodies),
-        "stored": good,
-        "expired": 2,
-        "quarantined": len(HOSTILE),
-    }
-    assert faults() == []
-
-
-POISON = with_data(b'{"a":1e400000}', id="a")
-
-
-@pytest.mark.parametrize(
-    "bodies, reasons, repeated",
-    [
-        ([POISON, value(id="a")], ["number_out_of_range"], 0),
-        ([POISON, POISON, value(id="a"), value(id="a")], ["number_out_of_range"] * 2, 1),
-        ([value(id="a"), POISON, value(id="a")], ["number_out_of_range"], 1),
-        (
-            [POISON, value(id="a"), value(id="a", author="x")],
-            ["number_out_of_range", "divergent_duplicate"],
-            0,
-        ),
-    ],
-)
-def test_what_repeats_a_refused_row_is_not_lost(
-    ingested: Ingested, bodies: list[bytes], reasons: list[str], repeated: int
-) -> None:
-    """The sender fixes a version and sends it again: the same key, another snapshot."""
-    ingested.write(*bodies)
-    [row] = rows()
-    assert row["data"] == {"rate": "18.4", "amount": 1}
-    assert [held["reason"] for held in quarantined()] == reasons
-    assert counts().get("repeated", 0) == repeated
-    assert faults() == []
 
 
 def test_after_a_conflict_batches_take_the_slow_path_for_a_while(
@@ -333,13 +276,11 @@ def test_search_keys_come_with_the_rows(ingested: Ingested) -> None:
     ]
 
 
-def test_search_keys_of_a_refused_row_come_too_as_its_lane_relies_on_them(
-    ingested: Ingested,
-) -> None:
+def test_a_refused_row_has_no_search_keys(ingested: Ingested) -> None:
     """A divergent repeat, in a batch that has another row at the same time as another writer. The
-    next version has the same key, and its lane does not store that again."""
+    next version has the same key; its lane read it while the refused one was written."""
     ingested.write(value(id="a", data={"number": "N-1"}))
-    lane = Lane(0, decode)
+    lane = Lane(0)
     lane.begin(Limits(1_000, 1 << 30))
     claims = {source.kafka: claim for source, claim in ingested.claims.items()}
     insert = (
@@ -352,11 +293,26 @@ def test_search_keys_of_a_refused_row_come_too_as_its_lane_relies_on_them(
             other.execute(insert, (NOW,))
             written = pool.submit(ingested.store, lane.launch(claims, 1, 0).batch)
             until(lambda: query("SELECT 1 FROM pg_locks WHERE NOT granted"), "it does not wait")
+            ingested.fill(lane.filling, value(id="a", version=8, data={"number": "N-2"}))
         assert [each.reason for each in written.result(30).rejects] == [Reason.DIVERGENT] * 2
     lane.flight = None
-    ingested.fill(lane.filling, value(id="a", version=8, data={"number": "N-2"}))
+    lane.remember(written.result().fingerprints)
+    assert searched("N-2") == []
     ingested.store(lane.launch(claims, 1, 0).batch)
     assert searched("N-2") == ["a"]
+
+
+def test_a_lane_stores_a_known_search_key_once(ingested: Ingested) -> None:
+    lane = Lane(0)
+    lane.begin(Limits(1_000, 1 << 30))
+    claims = {source.kafka: claim for source, claim in ingested.claims.items()}
+    for version, keys in enumerate((1, 0)):
+        ingested.fill(lane.filling, value(id="a", version=version, data={"number": "N-1"}))
+        batch = lane.launch(claims, 1, 0).batch
+        assert len(batch.keys) == keys
+        lane.flight = None
+        lane.remember(ingested.store(batch).fingerprints)
+    assert searched("N-1") == ["a"]
 
 
 def test_rows_are_stored_by_id_and_versions_as_they_came(ingested: Ingested) -> None:
@@ -393,7 +349,7 @@ def test_two_writers_with_the_same_rows_at_once(ingested: Ingested) -> None:
             for offset, body in enumerate(part[start : start + 60], start):
                 batch.add(message(body, offset, source.topic), source, offset, WINDOW)
             writer.write(batch, claims, {})
-        writer.close()
+        writer.writer.close()
 
     with ThreadPoolExecutor(2) as pool:
         done = [pool.submit(bring, bodies, SOURCE), pool.submit(bring, shuffled, TWIN_SOURCE)]
@@ -408,16 +364,19 @@ def test_two_writers_with_the_same_rows_at_once(ingested: Ingested) -> None:
 
 
 def test_a_repeat_need_not_have_the_same_bytes(ingested: Ingested) -> None:
-    """Equal numbers have more than one form, and long documents are stored compressed."""
+    """JSON's own freedom, numbers of more than one form, and long documents, which are stored
+    compressed."""
     long = b'"' + b"a long text " * 2_000 + b'"'
     ingested.write(
-        with_data(b'{"a": 1.0, "b": 2}', id="a"), with_data(long.join((b'{"a":', b"}")), id="b")
+        with_data(b'{"a": 1.0, "b": 2, "c": "\xd1\x8b"}', id="a"),
+        with_data(long.join((b'{"a":', b"}")), id="b"),
     )
     ingested.write(
-        with_data(b'{"b": 2, "a": 1.00}', id="a"), with_data(long.join((b'{"a":', b"}")), id="b")
+        with_data(b'{"b": 2, "c": "\\u044b", "a": 1.00}', id="a"),
+        with_data(long.join((b'{"a":', b"}")), id="b"),
     )
     assert counts() == {"next_offset": 4, "read": 4, "stored": 2, "repeated": 2}
-    ingested.write(with_data(b'{"a": 1.01, "b": 2}', id="a"))
+    ingested.write(with_data(b'{"a": 1.01, "b": 2, "c": "\xd1\x8b"}', id="a"))
     assert [held["reason"] for held in quarantined()] == ["divergent_duplicate"]
     assert faults() == []
 
@@ -444,6 +403,20 @@ def test_two_writers_that_wait_for_each_other(ingested: Ingested) -> None:
     assert faults() == []
 
 
-def test_claims_of_two_are_in_the_order_they_came(ingested: Ingested) -> None:
-    before = ingested.claims[SOURCE].epoch
-    assert claim_all()[SOURCE].epoch == before + 1
+def test_rows_that_a_trigger_drops_do_not_count_as_stored(ingested: Ingested) -> None:
+    with connect("test") as plain:
+        plain.execute(
+            "CREATE FUNCTION drop_it() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN"
+            " IF new.id = 'b' THEN RETURN NULL; END IF; RETURN new; END $$"
+        )
+        plain.execute(
+            "CREATE TRIGGER drops BEFORE INSERT ON product_instance_aud FOR EACH ROW"
+            " EXECUTE FUNCTION drop_it()"
+        )
+        try:
+            with pytest.raises(RowsDroppedError, match="took 1 of 2 rows"):
+                ingested.write(value(id="a"), value(id="b"))
+        finally:
+            plain.execute("DROP TRIGGER drops ON product_instance_aud")
+            plain.execute("DROP FUNCTION drop_it()")
+    assert rows() == []

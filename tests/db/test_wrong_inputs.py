@@ -1,7 +1,5 @@
 """What is wrong is said in one sentence that names it: no traceback, no password, an exit code."""
 
-from __future__ import annotations
-
 import os
 import re
 import socket

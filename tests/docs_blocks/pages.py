@@ -1,7 +1,5 @@
 """The code blocks of README.md, CONTRIBUTING.md and docs/*.md, and the command lines in them."""
 
-from __future__ import annotations
-
 import re
 import shlex
 from collections.abc import Iterator
@@ -10,7 +8,8 @@ from pathlib import Path
 from textwrap import dedent
 from typing import Final
 
-from annals.docs import DOCS, ROOT
+from scripts.pages import DOCS, ROOT
+from tests.docs_blocks.named import BLOCKS_ELSEWHERE, PAGES_ELSEWHERE
 
 # Its options and actions are generated from the parsers.
 GENERATED: Final = DOCS / "commands.md"
@@ -112,3 +111,25 @@ def of_annals(words: tuple[str, ...]) -> tuple[str, ...] | None:
     stands after --."""
     rest = words[words.index("--") + 1 :] if "--" in words else words
     return rest[1:] if rest and Path(rest[0]).name == "annals" else None
+
+
+# Those that are checked here.
+HERE: Final = [
+    each
+    for each in BLOCKS
+    if each.page not in PAGES_ELSEWHERE and each.first not in BLOCKS_ELSEWHERE
+]
+# Page and line of what a shell runs.
+LINES: Final = [
+    (block.page, line) for block in HERE if block.language in SHELL for line in lines(block)
+]
+
+
+def of(language: str) -> list[Block]:
+    """The blocks of a language that are checked here."""
+    return [each for each in HERE if each.language == language]
+
+
+def one(language: str, page: str) -> str:
+    [block] = [each for each in of(language) if each.page == page]
+    return block.text

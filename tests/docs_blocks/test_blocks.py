@@ -1,44 +1,230 @@
-"""Every code block of the documentation is checked in this folder, or named in named.py."""
+"""Code blocks and commands of the pages are read by what reads them in use."""
 
-from __future__ import annotations
+import json
+import re
+from argparse import ArgumentParser, _SubParsersAction
+from collections.abc import Callable, Iterator, Mapping
+from datetime import date
+from pathlib import Path
+from typing import Any, Final
 
 import pytest
+import yaml
+from django.core.management import CommandError, get_commands, load_command_class
+from django.urls import resolve
 
-from annals.docs import ROOT
-from tests.docs_blocks.checked import LINES, NAMED
-from tests.docs_blocks.named import ELSEWHERE, NOT_RUN
-from tests.docs_blocks.pages import BLOCKS, SHELL, commands, of_annals, settings
+from annals import env
+from annals.access.oidc import providers
+from history.daily.window import Window
+from history.kinds import declared
+from history.need_to_know import Application
+from outbox import answer as request
+from outbox import conf
+from outbox.answer import Request
+from outbox.inbox import conf as inbox_conf
+from outbox.inbox import message
+from scripts.pages import ROOT
+from tests.docs_blocks.pages import (
+    LINES,
+    SPANS,
+    Block,
+    commands,
+    of,
+    of_annals,
+    one,
+    settings,
+)
 
 
-def test_every_block_has_a_language_that_is_checked_or_a_name() -> None:
-    checked = {*SHELL, "python", "toml", "json", "properties", "ini", "yaml", "sql"}
-    unknown = [
-        (each.page, each.first)
-        for each in BLOCKS
-        if each.language not in checked and (each.page, each.first) not in NAMED
+def parser_of(name: str) -> ArgumentParser:
+    """Of a command of Annals. Raises CommandError if there is none of this name."""
+    app = get_commands().get(name)
+    if app is None:
+        raise CommandError(f"there is no command {name}")
+    command = load_command_class(str(app), name)
+    command._called_from_command_line = False
+    made: ArgumentParser = command.create_parser("annals", name)
+    return made
+
+
+def wrong(words: tuple[str, ...]) -> str | None:
+    """Why a command does not take these words; None: it does."""
+    if words == ("--version",):
+        return None
+    try:
+        parser_of(words[0]).parse_args(words[1:])
+    except CommandError as error:
+        return str(error)
+    return None
+
+
+def in_blocks() -> list[tuple[str, tuple[str, ...]]]:
+    """Page and words, without `annals`, of every command of Annals in a block."""
+    found = [(page, of_annals(said.words)) for page, line in LINES for said in commands(page, line)]
+    units = [
+        (each.page, of_annals(tuple(line.removeprefix("ExecStart=").split())))
+        for each in of("ini")
+        for line in each.text.splitlines()
+        if line.startswith("ExecStart=")
     ]
-    assert unknown == [], "check these in tests/docs_blocks, or name them in named.py"
+    return [(page, words) for page, words in [*found, *units] if words]
 
 
-def test_every_line_for_a_shell_is_a_command_of_annals_a_setting_or_named() -> None:
-    """A command of Annals in a pod is checked although `kubectl` is named."""
-    unknown = [
-        (page, line)
-        for page, line in LINES
-        if (page, line) not in NAMED
-        and not settings(line)
-        and not all(of_annals(said.words) for said in commands(page, line))
-    ]
-    assert unknown == [], "name these in tests/docs_blocks/named.py, with a reason"
+def test_the_commands_of_the_blocks_take_their_words() -> None:
+    found = in_blocks()
+    assert len(found) > 60
+    assert {(page, words): why for page, words in found if (why := wrong(words))} == {}
 
 
-def test_what_is_named_is_on_its_page() -> None:
-    there = {(each.page, each.first) for each in BLOCKS} | set(LINES)
-    assert [each for each in NAMED if each not in there] == []
-    assert all(NOT_RUN.values())
+def test_the_commands_in_the_text_have_their_actions_and_options() -> None:
+    """`annals ledger acknowledge TOPIC --why TEXT`: values stand for others, and a command may be
+    named without all that it needs."""
+    found = [(page, text.split()[1:]) for page, text in SPANS if re.match(r"annals [a-z]", text)]
+    assert len(found) > 170
+    assert {(page, *words): why for page, words in found if (why := unknown(words))} == {}
 
 
-@pytest.mark.parametrize("test", sorted({*ELSEWHERE.values()}))
-def test_the_tests_that_run_them_exist(test: str) -> None:
-    file, _, name = test.partition("::")
-    assert f"\ndef {name or 'test_'}" in (ROOT / file).read_text()
+def unknown(words: list[str]) -> str | None:
+    """What a command of Annals has not."""
+    if words[0] == "help":
+        return None
+    try:
+        path = [parser_of(words[0])]
+    except CommandError as error:
+        return str(error)
+    for word in words[1:]:
+        actions = [each for each in path[-1]._actions if isinstance(each, _SubParsersAction)]
+        if word.startswith("--"):
+            if not any(word.split("=")[0] in each._option_string_actions for each in path):
+                return f"there is no option {word}"
+        elif actions and word in actions[0].choices:
+            path.append(actions[0].choices[word])
+        elif actions and word.islower() and len(path) == 1 and word == words[1]:
+            return f"there is no action {word}"
+    return None
+
+
+WINDOW: Final = Window(date(2026, 1, 1), date(2027, 1, 1))
+
+
+def test_the_variables_are_settings() -> None:
+    known = {*map(env.variable, env.Settings.__struct_fields__), "PGPASSFILE"}
+    found = [name for _, line in LINES for name in settings(line)]
+    assert len(found) >= 10
+    assert {each for each in found if not each.startswith(env.KAFKA_PREFIX)} <= known
+    given = dict.fromkeys((each for each in found if each.startswith(env.KAFKA_PREFIX)), "x")
+    assert len(env.librdkafka(given)) == len(given)
+
+
+@pytest.mark.parametrize("block", of("toml"), ids=lambda block: block.page)
+def test_the_files_are_read(block: Block, tmp_path: Path) -> None:
+    (tmp_path / "secret").write_text("x" * 40)
+    text = re.sub(r'"/run/secrets/[\w-]+"', f'"{tmp_path}/secret"', block.text)
+    (tmp_path / "file.toml").write_text(text)
+    [form] = set(re.findall(r"^\[\[(\w+)\]\]", text, re.MULTILINE))
+    readers: dict[str, Callable[[Path], tuple[object, ...]]] = {
+        "provider": providers.read, "kind": declared.read
+    }  # fmt: skip
+    assert len(readers[form](tmp_path / "file.toml")) == 1
+
+
+def test_the_messages_are_json() -> None:
+    assert len(of("json")) >= 5
+    for block in of("json"):
+        json.loads(block.text)
+
+
+def test_the_request_is_one() -> None:
+    assert request.read(one("json", "docs/gaps.md")) == Request("product-instance", "A1", 3, 4)
+
+
+def test_the_properties_are_read(tmp_path: Path) -> None:
+    file = tmp_path / "kafka.properties"
+    file.write_text(one("properties", "docs/kafka.md"))
+    found = env.librdkafka({}, file)
+    assert {"security.protocol", "sasl.password", "ssl.ca.location"} <= set(found)
+
+
+def test_the_values_are_those_of_the_chart() -> None:
+    chart = yaml.safe_load((ROOT / "docker/helm/annals/values.yaml").read_text())
+    given = yaml.safe_load(one("yaml", "docs/kubernetes.md"))
+    of_web = set(given["web"].pop("settings"))
+    assert of_web <= {env.variable(name) for name in env.Settings.__struct_fields__}
+    assert isinstance(chart["web"]["settings"], dict)
+    assert [each for each in keys(given) if each not in set(keys(chart))] == []
+
+
+def keys(values: Mapping[str, Any], above: str = "") -> Iterator[str]:
+    for key, value in values.items():
+        yield f"{above}{key}"
+        if isinstance(value, dict):
+            yield from keys(value, f"{above}{key}.")
+
+
+def test_the_addresses_of_the_api_exist() -> None:
+    found = [text for page, text in SPANS if re.match(r"GET (?!outbox)\w|GET /api", text)]
+    assert len(found) >= 7
+    for text in found:
+        path = re.sub(r"\{\w+\}|\.\.\.$", "product-instance", text[4:].partition("?")[0])
+        path = re.sub("^(?!/)", "/api/v1/", path).replace("/order/", "/product-instance/")
+        resolve(path.replace("/applications/product-instance", "/applications/A1/history")
+                if path.endswith("/product-instance") else path)  # fmt: skip
+
+
+def run(text: str, place: dict[str, Any]) -> None:
+    exec(text, place)  # noqa: S102 # it is that of our own pages
+
+
+def test_the_python_compiles() -> None:
+    assert len(of("python")) >= 4
+    for block in of("python"):
+        compile(block.text, block.page, "exec")
+
+
+class Reader:
+    """As a rule sees it."""
+
+    def __init__(self, *rights: str) -> None:
+        self.rights = rights
+
+    def has_perm(self, name: str) -> bool:
+        return name in self.rights
+
+
+def test_the_rule_of_need_to_know_decides() -> None:
+    place: dict[str, Any] = {}
+    run(one("python", "docs/access.md"), place)
+    rule = place["may_open"]
+    [line] = [line for page, line in LINES if line.startswith("ANNALS_NEED_TO_KNOW=")]
+    assert line.endswith(".annals_rules.may_open")
+    nobody, sees = Reader(), Reader("history.view_sensitive")
+    assert not rule(sees, Application("A1", None))
+    assert rule(nobody, Application("A1", {"rate": "1"}))
+    assert not rule(nobody, Application("A1", {"vip": True}))
+    assert rule(sees, Application("A1", {"vip": True}))
+
+
+def test_the_simulator_is_used_as_the_page_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    text = one("python", "docs/simulator.md")
+    assert "applications=1000" in text
+    place: dict[str, Any] = {}
+    run(text.replace("applications=1000", "applications=2"), place)
+    assert place["message"].topic.startswith("top-storage.export.")
+
+
+def test_the_settings_of_a_service_are_read() -> None:
+    head, _, models = one("python", "docs/outbox.md").partition("# models.py\n")
+    place: dict[str, Any] = {"INSTALLED_APPS": [], "MIDDLEWARE": []}
+    run(head, place)
+    conf.Conf.read(place["OUTBOX"])
+    imported = "".join(re.findall(r"^from .*\n", models, re.MULTILINE))
+    run(imported, place)
+    assert {"Recorded", "Kind"} <= set(place)
+
+
+def test_the_handler_of_the_inbox_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    place: dict[str, Any] = {"INSTALLED_APPS": [], "__name__": "stock.inbox"}
+    monkeypatch.setattr(message, "_handlers", {})
+    run(one("python", "docs/inbox.md"), place)
+    inbox_conf.InboxConf.read(place["INBOX"])
+    assert [set(each.topics) for each in message.handlers().values()] == [{"shop.order"}]

@@ -1,12 +1,11 @@
 """The commands and the SQL of the pages are run in their order, in a PostgreSQL of their own: at
 first the pages that install it."""
 
-from __future__ import annotations
-
 import os
 import re
 import shlex
 import shutil
+import string
 import tempfile
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -18,10 +17,10 @@ import psycopg
 import pytest
 
 from annals.embedded.postgres import Postgres
-from history import days
+from history.daily import days
 from history.entities import ENTITIES, Entity
-from tests.docs_blocks.named import AT_THE_END, ELSEWHERE, ENDS, ONLY_PARSED
-from tests.docs_blocks.pages import BLOCKS, SHELL, Block, commands, lines, of_annals
+from tests.docs_blocks.named import AT_THE_END, ENDS, ONLY_PARSED
+from tests.docs_blocks.pages import HERE, SHELL, Block, commands, lines, of_annals
 from tests.forked import Done, Forking
 
 TOPIC: Final = "top-storage.export.product-instance"
@@ -86,17 +85,6 @@ class Place:
         )
 
 
-def _sources(folder: Path) -> Path:
-    """That of docs/gaps.md. Nothing is missing, so it is not asked."""
-    [text] = [
-        each.text for each in BLOCKS if each.page == "docs/gaps.md" and each.language == "toml"
-    ]
-    (folder / "token").write_text(WORD * 4)
-    file = folder / "sources.toml"
-    file.write_text(text.replace("/run/secrets/shop-outbox", str(folder / "token")))
-    return file
-
-
 @pytest.fixture
 def place(tmp_path: Path) -> Iterator[Place]:
     """Empty: the owner and the database are made by the SQL of the pages."""
@@ -110,10 +98,9 @@ def place(tmp_path: Path) -> Iterator[Place]:
         "PATH": os.environ["PATH"],
         "LANG": "C.UTF-8",
         "ANNALS_HOME": str(tmp_path / "home"),
-        "ANNALS_SECRET_KEY": "k" * 40,
+        "ANNALS_SECRET_KEY": string.ascii_letters,
         "ANNALS_RETENTION_DAYS": "1",  # few days to make
         "ANNALS_ARCHIVE_URL": str(tmp_path / "archive"),
-        "ANNALS_SOURCES_FILE": str(_sources(tmp_path)),
         "DATABASE_URL": f"postgresql://owner_login:{WORD}@127.0.0.1:{server.port()}/annals",
         "KAFKA_BOOTSTRAP_SERVERS": "127.0.0.1:1",
     }
@@ -128,8 +115,8 @@ def test_the_commands_and_the_sql_run_as_they_are_written(place: Place) -> None:
     """A command that is on several pages is run once."""
     wrong: dict[str, str] = {}
     done: dict[str, str] = {}
-    for page in [FIRST, *dict.fromkeys(each.page for each in BLOCKS if each.page != FIRST)]:
-        for block in (each for each in BLOCKS if each.page == page):
+    for page in [FIRST, *dict.fromkeys(each.page for each in HERE if each.page != FIRST)]:
+        for block in (each for each in HERE if each.page == page):
             if block.language == "sql":
                 of_sql(place, block, done)
             elif block.language in SHELL:
@@ -148,8 +135,6 @@ def test_the_commands_and_the_sql_run_as_they_are_written(place: Place) -> None:
 def of_sql(place: Place, block: Block, done: dict[str, str]) -> None:
     """As an administrator where it is about roles and databases, as the owner of the tables
     otherwise."""
-    if (block.page, block.first) in ELSEWHERE:
-        return
     for each in re.sub(r"--.*", "", block.text).split(";"):
         statement = " ".join(each.split())
         if not statement or statement in done:
@@ -171,7 +156,7 @@ def of_shell(place: Place, block: Block, done: dict[str, str]) -> dict[str, str]
         for said in commands(block.page, line):
             words = of_annals(said.words)
             text = shlex.join(words or ())
-            if words and (block.page, line) not in ELSEWHERE and text not in {*done, *AT_THE_END}:
+            if words and text not in {*done, *AT_THE_END}:
                 wrong |= of_command(place, text, done)
     return wrong
 

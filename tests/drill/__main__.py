@@ -4,8 +4,6 @@ Then a consumer gets from Kafka what the restored database does not have. Ends w
 is lost or doubled, if the ledger does not add up or a seal differs. Prints what each step took.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import shutil
@@ -24,7 +22,7 @@ import psycopg
 
 from annals.embedded import logins
 from annals.embedded.broker import Broker, Daemon
-from history import days
+from history.daily import days
 from history.entities import ENTITIES, ROOT
 from tests.apache.broker import Apache
 from tests.consuming import Consumers, Database, Feed, command, environment, until

@@ -1,7 +1,5 @@
 """A PostgreSQL that archives its WAL, its backup, and the server that is restored from both."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import time
@@ -10,7 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
-from annals.embedded import cluster, process
+from annals.embedded import postgres, process
 from annals.embedded.postgres import Postgres
 
 GB = 1 << 30
@@ -62,10 +60,10 @@ def back_up(server: Postgres, folder: Path) -> Took:
     """pg_basebackup into folder/data, with the WAL that it needs itself."""
     began = time.monotonic()
     source = f"host={process.HOST} port={server.port()} user=annals"
-    with cluster.new_data(folder / "data") as (fresh, owner):
+    with postgres.new_data(folder / "data") as (fresh, owner):
         what = ("--checkpoint=fast", "--wal-method=stream", "--dbname", source)
         password = (server.home / "password").read_text()
-        cluster.run(owner, "pg_basebackup", "--pgdata", fresh, *what, PGPASSWORD=password)
+        postgres.run(owner, "pg_basebackup", "--pgdata", fresh, *what, PGPASSWORD=password)
     return Took("pg_basebackup", size(folder / "data"), time.monotonic() - began)
 
 

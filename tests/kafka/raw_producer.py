@@ -3,8 +3,6 @@
 Calls librdkafka itself, in the copy that confluent_kafka brings along.
 """
 
-from __future__ import annotations
-
 import ctypes
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager

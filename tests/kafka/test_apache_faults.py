@@ -1,8 +1,6 @@
 """What only Apache Kafka can do: be killed and keep its data, keep strangers out, mark
 transactions, delete messages before they are read."""
 
-from __future__ import annotations
-
 import json
 import time
 from pathlib import Path

@@ -1,22 +1,16 @@
 """`annals consume` on both brokers, from the message to the row."""
 
-from __future__ import annotations
-
 import json
 import signal
 import time
-from datetime import timedelta
 from pathlib import Path
 
-import psycopg
 import pytest
 
-from annals.embedded import logins
 from annals.embedded.broker import Daemon
-from history import days
 from tests.consuming import Consumers, Database, Feed, complete, environment, send, until
 from tests.kafka import brokers
-from tests.messages import NOW, TOPIC, TWIN, value
+from tests.messages import TOPIC, TWIN, value
 from tests.processes import consumers, database, feed, server
 
 pytestmark = pytest.mark.kafka
@@ -35,6 +29,7 @@ def test_what_was_produced_is_what_is_stored(
     complete(consumers, database, feed)
 
 
+@pytest.mark.one_broker
 def test_without_topics_there_is_nothing_to_wait_for(
     broker: Daemon, database: Database, tmp_path: Path
 ) -> None:
@@ -66,6 +61,7 @@ def test_a_running_one_stores_at_once_and_ends_at_sigterm(
     complete(consumers, database, feed)
 
 
+@pytest.mark.one_broker
 def test_a_closed_terminal_ends_it_as_sigterm_does_but_not_under_nohup(
     consumers: Consumers, database: Database, feed: Feed
 ) -> None:
@@ -84,40 +80,7 @@ def test_a_closed_terminal_ends_it_as_sigterm_does_but_not_under_nohup(
     complete(consumers, database, feed)
 
 
-def test_versions_that_share_a_moment_and_repeats_from_the_twin_topic(
-    consumers: Consumers, database: Database, broker: Daemon
-) -> None:
-    bodies = [value(id="a", version=number) for number in range(50)]
-    send(broker.client(), *((TOPIC, body, "a") for body in bodies))
-    send(broker.client(), *((TWIN, body, "a") for body in bodies[25:]))
-    send(broker.client(), (TWIN, value(id="b"), "b"), (TOPIC, bodies[3], "a"))
-    summary = consumers.drain()
-    assert (summary["read"], summary["stored"], summary["repeated"]) == (77, 51, 26)
-    [row] = database.query("SELECT count(*), count(DISTINCT updated_at) AS moments"
-                           " FROM product_instance_aud WHERE id = 'a'")  # fmt: skip
-    assert (row["count"], row["moments"]) == (50, 1)
-    assert consumers.manage("ledger").returncode == 0
-
-
-def test_a_message_older_than_retention_is_stored_while_its_day_exists(
-    consumers: Consumers, database: Database, broker: Daemon
-) -> None:
-    old = NOW - timedelta(days=100)
-    with psycopg.connect(database.url_of(logins.OWNER), autocommit=True) as plain:
-        days.create(plain, "product_instance_aud", old.date())
-    bodies = {
-        "late": value(id="late", updatedAt=old.isoformat()),
-        "gone": value(id="gone", updatedAt=(old - timedelta(days=1)).isoformat()),
-        "new": value(id="new"),
-    }
-    send(broker.client(), *((TOPIC, body, id_) for id_, body in bodies.items()))
-    summary = consumers.drain()
-    assert (summary["read"], summary["stored"], summary["expired"]) == (3, 2, 1)
-    found = database.query("SELECT id FROM product_instance_aud ORDER BY id")
-    assert [row["id"] for row in found] == ["late", "new"]
-    assert consumers.manage("ledger").returncode == 0
-
-
+@pytest.mark.one_broker
 def test_only_the_topics_that_are_named(
     consumers: Consumers, database: Database, broker: Daemon
 ) -> None:
@@ -130,6 +93,7 @@ def test_only_the_topics_that_are_named(
     assert "top-storage.export.loan" in wrong.stderr
 
 
+@pytest.mark.one_broker
 def test_another_group_goes_on_where_the_ledger_stands(
     consumers: Consumers, database: Database, feed: Feed
 ) -> None:
@@ -174,29 +138,3 @@ def test_a_topic_made_again_under_a_running_consumer(
     until(lambda: database.count() == 14, running.said, seconds=90)
     running.terminate()
     assert consumers.manage("ledger").returncode == 0
-
-
-def test_the_ledger_exits_1_when_somebody_has_tampered_with_it(
-    consumers: Consumers, database: Database, feed: Feed
-) -> None:
-    feed.send(20)
-    consumers.drain()
-    assert consumers.manage("ledger", "--json").returncode == 0
-    database.execute("UPDATE ingest_ledger SET stored = stored + 1 WHERE read > 0")
-    done = consumers.manage("ledger", "--json")
-    assert done.returncode == 1
-    assert not json.loads(done.stdout)["ok"]
-
-
-def test_two_share_the_work(consumers: Consumers, database: Database, feed: Feed) -> None:
-    first = consumers.start()
-    first.until_reading()
-    second = consumers.start()
-    second.until_reading()
-    until(lambda: first.said().count("reading ") >= 2, first.said)
-    feed.send(2_000)
-    until(lambda: database.read() == 2_000, "not all was read")
-    summaries = [first.terminate(), second.terminate()]
-    assert sum(each["read"] for each in summaries) == 2_000
-    assert min(each["read"] for each in summaries) > 0
-    complete(consumers, database, feed)

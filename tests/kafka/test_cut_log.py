@@ -1,7 +1,5 @@
 """A log that lost its end and grew again: what is new in it is read, and the cut is reported."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

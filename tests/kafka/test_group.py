@@ -127,24 +127,10 @@ def test_two_leave_together_and_a_third_stays(members: Members) -> None:
     members.share(third)
 
 
-def test_one_is_killed(members: Members) -> None:
-    first, second = members.pair()
-    first.send(signal.SIGKILL)
-    members.share(second)
-
-
 def test_all_are_killed(members: Members) -> None:
     for member in members.pair():
         member.send(signal.SIGKILL)
     members.share(members.join())
-
-
-def test_one_is_frozen_and_wakes(members: Members) -> None:
-    first, second = members.pair()
-    first.send(signal.SIGSTOP)
-    members.share(second)
-    first.send(signal.SIGCONT)
-    members.share(first, second)
 
 
 def test_a_client_that_never_joins_again_is_replaced(apache: Apache, group: str) -> None:

@@ -1,8 +1,6 @@
 """Everything bad at once among good messages: the good are stored, the bad are kept byte for byte,
 and the consumer runs on."""
 
-from __future__ import annotations
-
 import json
 import random
 from datetime import UTC, datetime
@@ -13,8 +11,7 @@ from confluent_kafka import Producer
 
 from annals.embedded.broker import Daemon
 from history.documents.jsonb import from_store
-from history.entities import ENTITIES
-from tests.consuming import Consumers, Database, send, until
+from tests.consuming import Consumers, Database, send
 from tests.kafka import brokers
 from tests.kafka.raw_producer import raw_producer
 from tests.messages import EXPIRED, HOSTILE, NOW, STRANGE, TOPIC, value
@@ -26,41 +23,7 @@ __all__ = ["consumers", "database", "server"]
 HEADERS = [("trace", b"\xff\x00"), ("none", None), ("trace", b"")]
 
 
-def test_hostile_among_good(consumers: Consumers, database: Database, broker: Daemon) -> None:
-    brokers.create(broker, ["top-storage.export.loan"])
-    good = {f"good {number}": value(id=f"good {number}") for number in range(300)}
-    good |= {json.loads(body)["id"]: body for body in STRANGE.values()}
-    stream = [(TOPIC, body, key.encode(), None) for key, body in good.items()]
-    stream += [(TOPIC, body, name.encode(), HEADERS) for name, (_, body) in HOSTILE.items()]
-    stream += [(TOPIC, EXPIRED, b"expired", HEADERS)] * 3
-    stream += [("top-storage.export.loan", value(id="stranger"), b"stranger", None)]
-    random.Random(11).shuffle(stream)
-    running = consumers.start()
-    running.until_reading()
-    send(broker.client(), *stream)
-    count = len(stream) - 1
-    until(lambda: database.read() == count, running.said)
-    send(broker.client(), (TOPIC, value(id="after all that"), b"last"))
-    until(lambda: database.read() == count + 1, running.said)
-    summary = running.terminate()
-    assert summary["stored"] == len(good) + 1
-    assert summary["expired"] == 3
-    assert summary["quarantined"] == len(HOSTILE)
-    assert {row["id"] for row in database.query("SELECT id FROM product_instance_aud")} == {
-        *good, "after all that",
-    }  # fmt: skip
-    for entity in ENTITIES[1:]:
-        assert database.count(entity.table) == 0
-    held = {bytes(row["key"]).decode(): row for row in database.quarantined()}
-    assert held.keys() == HOSTILE.keys()
-    for name, (reason, body) in HOSTILE.items():
-        row = held[name]
-        assert (row["reason"], row["value"]) == (reason, body), name
-        assert row["headers"] == [["trace", "ff00"], ["none", None], ["trace", ""]]
-        assert row["timestamp"] is not None
-    assert consumers.manage("ledger").returncode == 0
-
-
+@pytest.mark.one_broker
 def test_exactly_what_came_is_stored(
     consumers: Consumers, database: Database, broker: Daemon
 ) -> None:
@@ -132,20 +95,6 @@ def test_a_header_name_that_is_not_utf_8(
     assert shown.returncode == 0, shown.stderr
     assert consumers.manage("quarantine", "retry", "--now").returncode == 0
     assert consumers.manage("ledger").returncode == 0
-
-
-def test_several_header_names_that_are_not_utf_8(
-    consumers: Consumers, database: Database, broker: Daemon
-) -> None:
-    """The client gives the first of them, and all values."""
-    headers = [(b"\xff1", b"1"), (b"good", b"2"), (b"\xff3", None), (b"\xff4", b"4")]
-    with raw_producer(broker.client()) as producer:
-        producer.send(TOPIC, b"bad", b"k", headers)
-    assert consumers.drain("--topics", TOPIC)["quarantined"] == 1
-    [row] = database.quarantined()
-    assert names_of(row)[:2] == [b"\xff1", b"good"]
-    assert names_of(row)[2:] == [b"(not readable)"] * 2
-    assert values_of(row) == [b"1", b"2", None, b"4"]
 
 
 def test_any_message_whatever(

@@ -1,7 +1,5 @@
 """What the ledger knows of the end of each partition, on both brokers."""
 
-from __future__ import annotations
-
 import time
 from datetime import datetime
 
@@ -46,6 +44,17 @@ def test_the_end_of_an_empty_partition_is_known_as_long_as_the_brokers_answer(
     running.terminate()
 
 
+@pytest.mark.one_broker
+def test_a_consumer_that_ends_by_itself_says_what_it_has_seen(
+    consumers: Consumers, database: Database, feed: Feed
+) -> None:
+    """Sooner than its first look at the brokers is written."""
+    feed.send(1)
+    consumers.drain(idle=0.5)
+    assert len(known(database)) == PARTITIONS
+
+
+@pytest.mark.one_broker
 def test_what_is_not_fetched_is_not_known_to_be_the_end(
     consumers: Consumers, database: Database, broker: Daemon
 ) -> None:

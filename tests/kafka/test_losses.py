@@ -1,7 +1,5 @@
 """What the brokers say about losses, and what consumer and ledger make of it."""
 
-from __future__ import annotations
-
 import json
 import time
 

@@ -1,7 +1,5 @@
 """Consumers join, leave, freeze and wake under a load: each message is stored once."""
 
-from __future__ import annotations
-
 import random
 import time
 import urllib.request
@@ -71,6 +69,7 @@ def test_frozen_past_its_session_and_woken(
     taken_over(consumers, database, feed, freeze)
 
 
+@pytest.mark.one_broker
 def test_frozen_between_the_rows_of_a_write(
     consumers: Consumers, database: Database, feed: Feed
 ) -> None:
@@ -161,6 +160,7 @@ def taken_over(
     complete(consumers, database, feed)
 
 
+@pytest.mark.one_broker
 def test_what_was_paused_for_a_slow_database_is_read_after_a_rebalance(
     consumers: Consumers, database: Database, feed: Feed
 ) -> None:

@@ -1,7 +1,5 @@
 """A client to which nothing is delivered any more, and that reports nothing, is replaced."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

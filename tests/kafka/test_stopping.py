@@ -1,7 +1,5 @@
 """SIGTERM while a broker owes an answer: the consumer ends within 5 seconds, nothing is lost."""
 
-from __future__ import annotations
-
 import os
 import signal
 import time

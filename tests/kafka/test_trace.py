@@ -1,7 +1,5 @@
 """`annals trace` asks the brokers: what is not read yet, and what they deleted unread."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

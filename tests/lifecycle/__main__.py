@@ -5,8 +5,6 @@ With `--defect NAME` Annals has that defect, one of tests/lifecycle/defects.py: 
 until the machine finds it. Ends with 1 if one of them does not find it.
 """
 
-from __future__ import annotations
-
 import argparse
 import sys
 import time

@@ -1,7 +1,5 @@
 """The invariants. Each yields a sentence for everything that is not as the model says."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field

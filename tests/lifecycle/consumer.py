@@ -1,7 +1,5 @@
 """A consumer without Kafka: the broker's log is the model's, decoder, batch and writer are real."""
 
-from __future__ import annotations
-
 import logging
 import time
 from collections.abc import Iterator
@@ -59,8 +57,8 @@ class Consumer:
         """Write the batch. Raises Fenced, and Abandoned if many attempts were in vain."""
         self._begin()
         self.batch.arrange()
-        self._known.update(self.batch.fingerprints)
-        self._writer.write(self.batch, self._claims, self._ends())
+        written = self._writer.write(self.batch, self._claims, self._ends())
+        self._known.update(written.fingerprints)
         self.batch = self._new_batch()
 
     def heartbeat(self) -> None:
@@ -78,7 +76,7 @@ class Consumer:
         if connection is not None and not connection.closed:
             pids = [connection.info.backend_pid]
             connection.pgconn.finish()
-        self._writer.close()
+        self._writer.writer.close()
         return pids
 
     def _unread(self) -> Iterator[Sent]:

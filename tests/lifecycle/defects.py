@@ -1,7 +1,5 @@
 """Defects that Annals once had. Each can be put back, to see that the machine finds it."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from datetime import date
@@ -13,16 +11,16 @@ import psycopg
 from psycopg import errors, sql
 
 from annals.management.actions import partitions
-from history import days
 from history.archive import manifest, restore, write
 from history.archive.manifest import Manifest
 from history.archive.read import Rows
 from history.archive.store import ArchiveError, Store
-from history.canonical import Connection
-from history.days import State
+from history.daily import days
+from history.daily.canonical import Connection
+from history.daily.days import DayState
+from history.daily.window import Window
 from history.entities import Entity
 from history.seals import finished, seal
-from history.window import Window
 from ingest.store import missing_days, outside, transaction
 
 # Replaces an attribute of a module or class, which must exist.
@@ -46,7 +44,7 @@ def _archive_overwritten(replace: Replace) -> None:
         return write._write(rows, write._Generation(store, entity, day, number, progress))
 
     replace(write, "archive", archive)
-    replace(write.Archiver, "_check_known", lambda *_: None)
+    replace(write.DayArchiver, "_check_known", lambda *_: None)
 
 
 def _dropped_day_created(replace: Replace) -> None:
@@ -112,9 +110,9 @@ def _make_room(connection: Connection, wanted: Manifest) -> days.DayTable:
         if rows := write.count(connection, place.child):
             raise ArchiveError(f"{wanted.table} {wanted.day} is there and has {rows} rows")
 
-    if place.state is State.DETACHED and place.comment == days.RESTORED:
+    if place.state is DayState.DETACHED and place.comment == days.RESTORED:
         connection.execute(sql.SQL("DROP TABLE {}").format(place.child))
-    elif place.state is not State.ABSENT:
+    elif place.state is not DayState.ABSENT:
         check_empty(place)
         days.drop(connection, wanted.table, wanted.day, confirm=check_empty)
     return days.locate(connection, wanted.table, wanted.day)

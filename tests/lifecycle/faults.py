@@ -5,8 +5,6 @@ process does something while this thread stands still. A process that is killed 
 more to PostgreSQL, but its `finally` blocks run: tests/system kills real processes.
 """
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """The state machine: its rules, and the check after each step."""
 
-from __future__ import annotations
-
 import sys
 from contextlib import ExitStack, redirect_stderr
 from io import StringIO

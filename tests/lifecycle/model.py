@@ -1,8 +1,6 @@
 """What must be true, written apart from the code under test: which versions were acknowledged,
 which can be expired, and what holds a day."""
 
-from __future__ import annotations
-
 from collections import Counter
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, timedelta

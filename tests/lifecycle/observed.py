@@ -1,7 +1,5 @@
 """The real state, read without the code under test: tables, files, ledger, quarantine, seals."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass

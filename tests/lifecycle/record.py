@@ -1,7 +1,5 @@
 """What the runs of this process did: steps, states, and the first failure."""
 
-from __future__ import annotations
-
 import time
 from collections import Counter
 from dataclasses import dataclass, field

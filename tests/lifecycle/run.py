@@ -1,7 +1,5 @@
 """Runs the machine with a budget. Only inside stand.prepared()."""
 
-from __future__ import annotations
-
 from hypothesis import HealthCheck, Phase, seed, settings
 from hypothesis.stateful import run_state_machine_as_test
 

@@ -1,7 +1,5 @@
 """Messages of a few entities, and the row that each must become."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta

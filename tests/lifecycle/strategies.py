@@ -1,7 +1,5 @@
 """What Hypothesis draws: messages, pauses, and faults at points of a command."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 from hypothesis import strategies as st

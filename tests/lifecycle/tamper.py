@@ -1,7 +1,5 @@
 """Changes to stored rows and archived files that do not go through Annals."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from enum import Enum
 from pathlib import Path

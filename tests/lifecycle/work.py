@@ -1,7 +1,5 @@
 """Everything that can be done to the store, with a fault or another act in the middle."""
 
-from __future__ import annotations
-
 import threading
 import time
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """`python -m tests.oracle --histories 500 --seed 1`: many histories, and what was compared."""
 
-from __future__ import annotations
-
 import argparse
 import os
 import sys

@@ -1,7 +1,5 @@
 """Who last changed each leaf: every leaf is followed through all older snapshots, one by one."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise

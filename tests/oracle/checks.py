@@ -1,7 +1,5 @@
 """Compares what the API answers with what the reference says, call by call."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from datetime import datetime

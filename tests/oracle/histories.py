@@ -1,8 +1,6 @@
 """Random histories of an application and its children: clock skew, versions given twice, gaps,
 deletes, children that move to another application, documents with odd keys and odd lists."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta

@@ -3,8 +3,6 @@
 A small number of histories here; `python -m tests.oracle --histories 500` takes more.
 """
 
-from __future__ import annotations
-
 import ast
 import inspect
 import json

@@ -1,7 +1,5 @@
 """JSON values as the oracle holds them: exact numbers, what a path selects, how a patch applies."""
 
-from __future__ import annotations
-
 import json
 from decimal import Decimal
 from itertools import zip_longest

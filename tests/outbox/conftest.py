@@ -1,7 +1,5 @@
 """The service of the tests takes the place of Annals."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import psycopg

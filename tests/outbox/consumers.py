@@ -1,14 +1,12 @@
 """The inbox for the tests: messages, a worker in this process, and consumers as processes."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from outbox.inbox import Message, queue
-from outbox.inbox.conf import read
+from outbox.inbox.conf import InboxConf
 from outbox.inbox.message import handlers
 from outbox.inbox.models import Waiting
 from outbox.inbox.worker import Worker
@@ -38,9 +36,7 @@ def put(*messages: Message) -> dict[tuple[str, str], int]:
 
 def worker(**changes: Any) -> Worker:
     """A worker for all handlers. changes: of settings.INBOX."""
-    known = handlers()
-    topics = {topic for each in known.values() for topic in each.topics}
-    return Worker(read({**settings.INBOX, **QUICK, **changes}), "default", known, topics)
+    return Worker(InboxConf.read({**settings.INBOX, **QUICK, **changes}), "default", handlers())
 
 
 def work(**changes: Any) -> Worker:

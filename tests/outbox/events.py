@@ -1,7 +1,5 @@
 """Events for the inbox in a topic: of some keys, numbered, some of them sent twice."""
 
-from __future__ import annotations
-
 import json
 import random
 import signal

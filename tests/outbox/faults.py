@@ -5,9 +5,9 @@ error. `--only relays frozen` makes some of them.
 
 relays: relays killed at many moments. frozen: a relay frozen until another has its documents, and
 woken. broker: Kafka stopped and started. database: the server stopped and started. both: one soon
-after the other. writers: 20 threads on 1,000 documents. hot: one document with many versions (a
-rate). clock: the server's clock set back by two hours (needs libfaketime). hole: messages deleted
-from the topic before Annals reads them; `gaps heal` gets them back."""
+after the other. hole: messages deleted from the topic before Annals reads them; `gaps heal` gets
+them back. inbox: its consumers killed under load, with messages that come twice, kill their
+process, raise and hang."""
 
 from __future__ import annotations
 
@@ -17,11 +17,10 @@ import signal
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING
 
-import psycopg
-
-from tests.outbox.whole import FAKETIME, Whole, whole
+from tests.outbox.whole import Whole, whole
 
 if TYPE_CHECKING:
     from tests.outbox.load import Load
@@ -99,52 +98,22 @@ class Faults:
             self._more(load, 50)
         return "5 relays frozen until others had their documents"
 
-    def clock(self, load: Load) -> str:
-        """Back by two hours. What is recorded then is sent without waiting for two hours."""
-        with self.place.other_clock() as file:
-            self._more(load, 100)
-            file.write_text("-2h\n")
-            began = time.monotonic()
-            with psycopg.connect(self.place.server.url(self.place.shop)) as plain:
-                row = plain.execute("SELECT extract(epoch FROM clock_timestamp())::float8")
-                behind = time.time() - row.fetchall()[0][0]
-            assert 7_000 < behind < 7_400, f"the clock is {behind} s behind"
-            self._more(load, 300)
-            self._caught_up(load)
-            took = time.monotonic() - began
-        return f"the clock set back by {behind:.0f} s; all caught up after {took:.1f} s"
+    def inbox(self) -> str:
+        """Each message has its effect once, in order of its key."""
+        from tests.kafka import brokers
+        from tests.outbox import consumers, events
+        from tests.outbox.shop.inbox import EVENTS
 
-    def writers(self, load: Load) -> str:
-        """Many threads on the same documents, while relays send."""
-        from tests.outbox.load import contend
-
-        load.stop()
-        began = time.monotonic()
-        found = contend(20, 1_000, prefix="W")
-        took = time.monotonic() - began
-        mine = {key: each for key, each in found.items() if "/W" in key}
-        assert len(mine) == 1_000
-        assert all(numbers == list(range(1, 21)) for numbers in mine.values())
-        return f"20,000 versions by 20 threads in {took:.1f} s, no gap, no twin"
-
-    def hot(self, load: Load) -> str:
-        """One document: each version waits for the acknowledgement of the one before."""
-        from tests.outbox import relays
-
-        load.stop()
-        relays.until(lambda: not relays.waiting(), 120)
-        for relay in self.place.relays:
-            relay.send_signal(signal.SIGSTOP)
-        for _ in range(2_000):
-            load.record("HOT")
-        began = time.monotonic()
-        for relay in self.place.relays:
-            relay.send_signal(signal.SIGCONT)
-        relays.until(lambda: sent("HOT") > 100, 120)
-        first, since = sent("HOT"), time.monotonic()
-        relays.until(lambda: not relays.waiting(), 600)
-        rate = (sent("HOT") - first) / (time.monotonic() - since)
-        return f"one document: {rate:,.0f} versions/s ({time.monotonic() - began:.1f} s for 2,000)"
+        place = self.place
+        brokers.create(place.broker, [EVENTS])
+        load = events.Events(events.to_topic(place.broker), seed=1)
+        start = partial(consumers.start, place.broker.client(), place.shop, place.log, SECONDS=1)
+        report = events.kills(load, start, self.kills)
+        return (
+            f"{self.kills} consumers killed: {report.events} effects, each once and in order;"
+            f" {report.repeats} messages came twice; {report.dead} dead letters, {report.behind}"
+            " messages behind them"
+        )
 
     def _more(self, load: Load, count: int) -> None:
         from tests.outbox import relays
@@ -173,13 +142,6 @@ class Faults:
         relays.until(done, 90)
 
 
-def sent(id: str) -> int:
-    """The newest version of a document that Kafka has confirmed."""
-    from outbox.models import Document
-
-    return Document.objects.get(pk=f"product-instance/{id}").sent
-
-
 def compare(place: Whole, missing: int = 0) -> str:
     """Everything recorded is in the topic, in order, and in Annals, once. missing: messages that
     were deleted before Annals read them."""
@@ -193,7 +155,7 @@ def compare(place: Whole, missing: int = 0) -> str:
     relays.until(lambda: not relays.waiting(), 120)
     documents = dict(Document.objects.values_list("key", "version"))
     newest = {key.partition("/")[2]: number for key, number in documents.items()}
-    messages = ends(place)
+    messages = sum(place.ends().values())
     stuck = _await_annals(place, messages - missing)
     if not missing:
         repeats = relays.check(relays.sent(place.broker), newest)
@@ -231,22 +193,6 @@ def _await_annals(place: Whole, messages: int) -> str:
     return ""
 
 
-def ends(place: Whole) -> int:
-    """How many messages ever were in the topic."""
-    from confluent_kafka import Consumer, TopicPartition
-
-    from tests.outbox.relays import TOPIC
-
-    client = Consumer({**place.broker.client(), "group.id": "none"})
-    try:
-        return sum(
-            client.get_watermark_offsets(TopicPartition(TOPIC, number), timeout=20)[1]
-            for number in range(3)
-        )
-    finally:
-        client.close()
-
-
 def _read(place: Whole) -> int:
     [(count,)] = place.rows(
         "SELECT coalesce(sum(stored + repeated + expired + quarantined), 0) FROM ingest_ledger"
@@ -254,7 +200,7 @@ def _read(place: Whole) -> int:
     return int(count)
 
 
-NAMES = ("relays", "frozen", "broker", "database", "both", "writers", "hot", "clock", "hole")
+NAMES = ("inbox", "relays", "frozen", "broker", "database", "both", "hole")
 
 
 def main() -> None:
@@ -263,7 +209,7 @@ def main() -> None:
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--kills", type=int, default=25, help="relays killed")
+    parser.add_argument("--kills", type=int, default=25, help="relays and consumers killed")
     parser.add_argument("--only", nargs="+", choices=NAMES, default=NAMES, help="these faults")
     options = parser.parse_args()
     with whole() as place:
@@ -274,11 +220,10 @@ def main() -> None:
         # The hole comes last: what Annals has missed stays in its ledger.
         for seed, name in enumerate(sorted(options.only, key=NAMES.index), 1):
             began = time.monotonic()
-            if name == "clock" and not FAKETIME.exists():
-                print("clock: not made, libfaketime is not installed")
-                continue
             if name == "hole":
                 said = hole.heal(place)
+            elif name == "inbox":
+                said = faults.inbox()
             else:
                 fault: Callable[[Load], str] = getattr(faults, name)
                 load = Load(documents=100, seed=seed, patient=True)

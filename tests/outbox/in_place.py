@@ -1,8 +1,6 @@
 """Another Django service in the place of Annals, in this process: its settings, its apps and a
 database of its own. Annals does not have the outbox installed."""
 
-from __future__ import annotations
-
 import os
 import secrets
 from collections.abc import Iterator, Mapping

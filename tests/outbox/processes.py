@@ -1,19 +1,23 @@
 """Commands of the service of the tests, as processes of their own."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
+
+from django.db import connection
+
+from outbox import process as commands
 
 ROOT = Path(__file__).parents[2]
 Process = subprocess.Popen[bytes]
+Runs = TypeVar("Runs", bound=commands.Process)
 
 
 def start(command: str, database: str, log: Path, **given: Mapping[str, Any]) -> Process:
@@ -32,6 +36,24 @@ def start(command: str, database: str, log: Path, **given: Mapping[str, Any]) ->
             stdout=output,
             stderr=output,
         )
+
+
+@contextmanager
+def in_thread(process: Runs) -> Iterator[Runs]:
+    """A process of the outbox in a thread of this one, stopped at the end."""
+
+    def run() -> None:
+        process.run()
+        connection.close()
+
+    running = threading.Thread(target=run)
+    running.start()
+    try:
+        yield process
+    finally:
+        process.stop.set()
+        running.join(30)
+        assert not running.is_alive()
 
 
 @contextmanager

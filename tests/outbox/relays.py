@@ -1,13 +1,10 @@
 """Relays for the tests, as processes and as threads; and what they sent."""
 
-from __future__ import annotations
-
 import json
-import threading
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,9 +13,9 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
 from django.db import connection
 
 from annals.embedded.broker import Daemon
-from outbox.conf import read
+from outbox.conf import Conf
 from outbox.message import IDEMPOTENCY_KEY
-from outbox.relay.loop import Relay
+from outbox.relay.loop import RelayLoop
 from tests.outbox import processes, settings
 from tests.outbox.processes import Process
 
@@ -34,7 +31,6 @@ class Sent:
     version: int
     idempotency_key: str
     value: bytes
-    at: float
 
 
 def start(broker: Daemon, database: str, log: Path, **changes: Any) -> Process:
@@ -43,19 +39,10 @@ def start(broker: Daemon, database: str, log: Path, **changes: Any) -> Process:
     return processes.start("outbox relay", database, log, OUTBOX_TEST_SETTINGS=given)
 
 
-@contextmanager
-def thread(broker: Daemon, **changes: Any) -> Iterator[Relay]:
+def thread(broker: Daemon, **changes: Any) -> AbstractContextManager[RelayLoop]:
     """A relay in a thread of this process, stopped at the end."""
     given = {**settings.OUTBOX, "KAFKA": broker.client(), "LEASE_SECONDS": LEASE, **changes}
-    relay = Relay(read(given), "default")
-    running = threading.Thread(target=relay.run)
-    running.start()
-    try:
-        yield relay
-    finally:
-        relay.stop.set()
-        running.join(30)
-        assert not running.is_alive()
+    return processes.in_thread(RelayLoop(Conf.read(given), "default"))
 
 
 def sent(broker: Daemon, topic: str = TOPIC) -> list[Sent]:
@@ -128,5 +115,4 @@ def _sent(message: Any) -> Sent:
         json.loads(value)["version"],
         headers[IDEMPOTENCY_KEY].decode(),
         value,
-        message.timestamp()[1] / 1000,
     )

@@ -1,7 +1,5 @@
 """Settings of the service: those of its processes, and of the tests as long as they use it."""
 
-from __future__ import annotations
-
 import json
 import os
 import secrets

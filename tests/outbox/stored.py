@@ -1,7 +1,5 @@
 """What the outbox has recorded."""
 
-from __future__ import annotations
-
 from django.db import connection
 
 from outbox.message import Version

@@ -1,9 +1,5 @@
 """Who made a change: the user of the request, whom acting_as() names, or a command."""
 
-from __future__ import annotations
-
-import threading
-
 import pytest
 from asgiref.sync import async_to_sync
 from django.contrib.auth.models import User
@@ -52,15 +48,6 @@ def test_a_block_names_the_author(service: str) -> None:
             Order.objects.create(number="N2", rate=1)
         Order.objects.create(number="N3", rate=1)
     assert authors() == ["night", None, "outer"]
-
-
-def test_another_thread_has_another_author() -> None:
-    found: list[str | None] = []
-    with acting_as("one"):
-        thread = threading.Thread(target=lambda: found.append(author.current()))
-        thread.start()
-        thread.join()
-    assert found == [None]
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,5 @@
 """What a service does with Django's models, and what must become of its documents then."""
 
-from __future__ import annotations
-
 import json
 import threading
 import time
@@ -13,16 +11,11 @@ from django.db import connection, transaction
 from django.db.models import Count
 from django.test import override_settings
 
-import outbox
-from outbox.errors import WrongChange
 from outbox.message import Version
 from outbox.recorded import as_one
-from outbox.writer import Change
 from tests.outbox import settings, stored
 from tests.outbox.shop.models import Basket, Item, Line, Note, Order
 from tests.outbox.test_write import in_threads
-
-KIND = "product-instance"
 
 
 def last(id: str) -> Version:
@@ -137,19 +130,6 @@ def test_a_row_that_loses_what_it_refers_to_is_recorded(service: str) -> None:
     assert data(note.pk.hex)["order_id"] is None
 
 
-def test_a_uuid_is_an_id(service: str) -> None:
-    note = Note.objects.create()
-    [version] = stored.versions()
-    assert version.document == f"product-task/{note.pk.hex}"
-
-
 def test_a_column_that_json_has_no_form_for(service: str) -> None:
     note = Note.objects.create(scan="a.pdf")
     assert data(note.pk.hex) == {"id": str(note.pk), "order_id": None, "scan": "a.pdf"}
-
-
-def test_a_wrong_change_among_many_records_none(service: str) -> None:
-    with transaction.atomic():
-        with pytest.raises(WrongChange):
-            outbox.record_many([Change(KIND, "A1", {}), Change(KIND, "A1", {"x": float("nan")})])
-        assert outbox.record(KIND, "A1", {}) == 1

@@ -1,9 +1,7 @@
 """Relays that are killed, frozen or cut off: every version arrives, in order of its document.
 
-`python -m tests.outbox --kills 25` does the long form of the first test.
+`python -m tests.outbox.faults --kills 25` does the long form of the first test.
 """
-
-from __future__ import annotations
 
 import os
 import signal
@@ -34,8 +32,7 @@ def test_relays_that_are_killed_at_many_moments(
     service: str, database_name: str, embedded: Broker, tmp_path: Path
 ) -> None:
     brokers.create(embedded, [TOPIC])
-    report = kills(embedded, database_name, tmp_path / "log", times=4, seed=1)
-    assert report.versions > 100
+    assert kills(embedded, database_name, tmp_path / "log", times=4, seed=1) > 100
 
 
 def test_a_frozen_relay_that_wakes_sends_nothing_new(

@@ -1,7 +1,5 @@
 """What operators see of the inbox: the command, metrics, checks, and the pages of the admin."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 from io import StringIO
@@ -11,17 +9,16 @@ import pytest
 from django.contrib.admin.models import LogEntry
 from django.core.checks import run_checks
 from django.core.management import CommandError, call_command
-from django.db import connections
 from django.test import Client, override_settings
 
 from outbox import inbox
 from outbox.inbox import status
-from outbox.inbox.checks import TAG
+from outbox.inbox.apps import TAG
 from outbox.inbox.models import Waiting
 from tests.need import promtool
 from tests.outbox import settings
 from tests.outbox.consumers import effects, message, put, work
-from tests.outbox.staff import act, admin, read_from_a_replica, viewer
+from tests.outbox.staff import act, admin, viewer
 
 PAGE = "/admin/inbox/waiting/"
 
@@ -41,20 +38,19 @@ def letters(service: str) -> None:
 
 
 def test_the_status(letters: None) -> None:
-    found = status.read("default")["shop"]
-    assert found.states == {"new": 1, "processing": 0, "failed": 1, "dead": 1}
-    assert found.counts == {"attempts": 3, "done": 1, "dead": 1}
-    assert found.failures == {"Failure": 1}
-    assert found.oldest_seconds > 0
-    output = StringIO()
-    call_command("inbox", "status", stdout=output)
-    assert "shop: 3 messages wait" in output.getvalue()
-    assert "1 failed, 1 is a dead letter; 1 was processed.\nshop: 1 failure: Failure\n" in (
-        output.getvalue()
-    )
     output = StringIO()
     call_command("inbox", "status", json=True, stdout=output)
-    assert json.loads(output.getvalue())["shop"]["states"]["dead"] == 1
+    found = json.loads(output.getvalue())["shop"]
+    assert found.pop("oldest_seconds") > 0
+    assert found == {
+        "states": {"new": 1, "processing": 0, "failed": 1, "dead": 1},
+        "stored": 0,
+        "repeated": 0,
+        "attempts": 3,
+        "done": 1,
+        "dead": 1,
+        "failures": {"Failure": 1},
+    }
 
 
 def test_metrics_are_on_the_page_of_the_outbox(letters: None) -> None:
@@ -98,63 +94,12 @@ def test_a_letter_is_tried_again(letters: None) -> None:
     assert [n for key, n in effects() if key == "A"] == [1, 4]
 
 
-@pytest.mark.parametrize("action, there", [("retry", True), ("discard", False)])
-def test_what_is_read_from_a_replica_is_changed_on_the_primary(
-    letters: None, action: str, there: bool
-) -> None:
-    dead = Waiting.objects.get(state="dead")
-    with read_from_a_replica():
-        act(PAGE, action, [str(dead.id)])
-    assert Waiting.objects.filter(id=dead.id).exists() is there
-    assert not Waiting.objects.filter(state="dead").exists()
-
-
-@pytest.mark.parametrize("given", ["?state=x%00", "?handler=x%00", "?state__in=dead,x%00"])
-def test_nul_in_the_address_of_the_list_is_refused(service: str, given: str) -> None:
-    assert admin().get(f"{PAGE}{given}").status_code == 400
-
-
-@pytest.mark.parametrize(
-    "given",
-    ["state__regex=(", "handler__in=x", "id__range=1", "received_at__year=99999", "value=x",
-     "sent_at=9999-12-31T23:59:59-23:59", "due_at__gt=99999-01-01"],
-)  # fmt: skip
-def test_a_lookup_that_no_filter_of_the_list_makes_is_refused_by_name(
-    letters: None, given: str
-) -> None:
-    answer = admin().get(f"{PAGE}?{given}")
-    assert answer.status_code == 400
-    assert given.partition("=")[0] in answer.content.decode()
-
-
-def test_the_filters_of_the_list_work(letters: None) -> None:
-    for given, count in {"state__exact=dead": 1, "handler=shop": 3, "handler__isnull=0": 3}.items():
-        answer: Any = admin().get(f"{PAGE}?{given}")
-        assert answer.context["cl"].result_count == count, given
-
-
-@pytest.mark.parametrize("key", ["x", "", "1e9", "9" * 5000])
-def test_a_chosen_row_that_no_row_is_is_refused(letters: None, key: str) -> None:
-    given = {"action": "discard", "_selected_action": [key]}
-    assert admin().post(PAGE, given).status_code == 400
-
-
 def test_who_may_only_look_can_do_nothing(letters: None) -> None:
     client = viewer("view_waiting")
     assert client.get(PAGE).status_code == 200
     dead = Waiting.objects.get(state="dead")
     client.post(PAGE, {"action": "discard", "_selected_action": [dead.id]})
     assert Waiting.objects.filter(id=dead.id).exists()
-
-
-def test_checks_of_what_waits(letters: None) -> None:
-    assert found() == []
-    both = found(databases=["default"])
-    assert both == [("inbox.W003", "The handler 'shop' has 1 dead letter.")]
-    Waiting.objects.update(handler="gone")
-    assert ("inbox.W002", "3 messages wait for the handler 'gone', which does not exist.") in found(
-        databases=["default"]
-    )
 
 
 def test_no_handler(service: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -170,15 +115,9 @@ def test_no_handler(service: str, monkeypatch: pytest.MonkeyPatch) -> None:
     [
         ({"GROUP": ...}, "missing: GROUP"),
         ({"GROUP": ""}, "GROUP must be a text"),
-        ({"GROUPS": "x"}, "unknown: GROUPS; known are GROUP, KAFKA"),
-        ({"KAFKA": "localhost"}, "KAFKA must map"),
-        ({"KAFKA": {"enable.auto.commit": True}}, "enable.auto.commit must be false"),
-        ({"KAFKA": {"group.id": "x"}}, "the group is the key GROUP"),
-        ({"KEEP_DAYS": 29}, "KEEP_DAYS must be a whole number from 1 to 28"),
-        ({"ATTEMPTS": 0}, "ATTEMPTS must be a whole number, 1 or more"),
+        ({"GROUPS": "x"}, "unknown: GROUPS; known are "),
+        ({"ATTEMPTS": 0}, "ATTEMPTS must be 1 or more"),
         ({"SECONDS": 0}, "SECONDS must be 0.1 or more"),
-        ({"RETRY_FIRST_SECONDS": 0}, "RETRY_FIRST_SECONDS must be 0.01 or more"),
-        ({"RETRY_FIRST_SECONDS": 10, "RETRY_MOST_SECONDS": 9}, "RETRY_MOST_SECONDS must be"),
     ],
 )
 def test_a_wrong_setting_is_named(service: str, changes: dict[str, Any], sentence: str) -> None:
@@ -190,15 +129,8 @@ def test_a_wrong_setting_is_named(service: str, changes: dict[str, Any], sentenc
     assert sentence in text
 
 
-def test_another_database_than_postgresql(service: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(type(connections["default"]), "vendor", "sqlite")
-    assert found() == [
-        ("inbox.E002", "The inbox needs PostgreSQL; the database 'default' is sqlite.")
-    ]
-
-
-def found(databases: list[str] | None = None) -> list[tuple[str | None, str]]:
-    return [(each.id, each.msg) for each in run_checks(tags=[TAG], databases=databases)]
+def found() -> list[tuple[str | None, str]]:
+    return [(each.id, each.msg) for each in run_checks(tags=[TAG])]
 
 
 def all_waiting() -> list[str]:

@@ -1,7 +1,5 @@
 """Each change of a recorded model is a version, also of many rows at once."""
 
-from __future__ import annotations
-
 import json
 from decimal import Decimal
 
@@ -32,13 +30,6 @@ def test_the_snapshot_has_what_the_database_has(service: str) -> None:
     order.rate = F("rate") + 1
     order.save()
     assert [json.loads(each.data)["rate"] for each in stored.versions()] == ["1.00", "2.00"]
-
-
-def test_a_failed_save_records_nothing(service: str) -> None:
-    Order.objects.create(number="N1", rate="1")
-    with pytest.raises(Exception, match="duplicate key"):
-        Order.objects.create(number="N1", rate="2")
-    assert len(stored.versions()) == 1
 
 
 def test_an_order_that_is_not_recorded_is_not_saved(service: str) -> None:

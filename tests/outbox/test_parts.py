@@ -1,12 +1,12 @@
 """Documents of several rows: a change of a part is a change of the document, once in a block."""
 
-from __future__ import annotations
-
 import json
+from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
 from typing import Any
 
 import pytest
-from django.db import IntegrityError
+from django.db import IntegrityError, connection, transaction
 
 from outbox.recorded import as_one
 from tests.outbox import stored
@@ -47,6 +47,20 @@ def test_a_change_of_a_part_is_a_version_of_the_whole(service: str) -> None:
         ("B1", 3, 1, {"nail": 3, "saw": 1}),
         ("B1", 4, 1, {"saw": 1}),
     ]
+
+
+def test_a_thread_with_a_copy_of_the_context_has_a_block_of_its_own(service: str) -> None:
+    """Its row is committed by its own connection, whatever becomes of ours."""
+
+    def other() -> None:
+        make("B2", saw=1)
+        connection.close()
+
+    with transaction.atomic(), as_one(), ThreadPoolExecutor(1) as pool:
+        make("B1", nail=1)
+        pool.submit(copy_context().run, other).result()
+        transaction.set_rollback(True)
+    assert seen() == [("B2", 1, 0, {"saw": 1})]
 
 
 def test_changes_in_a_block_are_one_version(service: str) -> None:

@@ -1,7 +1,5 @@
 """A relay sends every version, in order, soon, and a bad one stops its document only."""
 
-from __future__ import annotations
-
 import secrets
 import time
 from collections.abc import Sequence
@@ -14,12 +12,11 @@ from django.db.models import F
 
 import outbox
 from annals.embedded.broker import Daemon
-from outbox.conf import read
+from outbox import database
+from outbox.conf import Backoff, Conf
 from outbox.models import Bucket, Document, Relay
-from outbox.relay import database
-from outbox.relay.backoff import Backoff
 from outbox.relay.membership import Membership
-from outbox.relay.queue import Chain, Failure, Outcome, Reader
+from outbox.relay.queue import Chain, DueReader, Failure, Outcome
 from outbox.relay.sender import Pulse, Sender
 from outbox.writer import BUCKETS, Change
 from tests.kafka import brokers
@@ -202,8 +199,8 @@ def test_what_times_out_again_is_not_always_the_first_to_be_tried(
 
 def test_whether_kafka_answers(embedded: Daemon) -> None:
     given = {**settings.OUTBOX, "KAFKA": embedded.client()}
-    assert Sender(read(given)).answers()
-    assert not Sender(read({**given, "KAFKA": {"bootstrap.servers": "127.0.0.1:1"}})).answers()
+    assert Sender(Conf.read(given)).answers()
+    assert not Sender(Conf.read({**given, "KAFKA": {"bootstrap.servers": "127.0.0.1:1"}})).answers()
 
 
 def test_what_failed_keeps_nothing_new_waiting(service: str) -> None:
@@ -212,10 +209,10 @@ def test_what_failed_keeps_nothing_new_waiting(service: str) -> None:
     Document.objects.update(attempts=1, next_attempt_at=F("recorded_at"))
     record("NEW")
     with database.connect("default") as own:
-        found = Reader().due(own, range(BUCKETS), {})
+        found = DueReader().due(own, range(BUCKETS), {})
         assert f"{KIND}/NEW" in {each.document for each in found}
         assert len(found) > 1
-        rest = Reader().due(own, range(BUCKETS), {}, retries=False)
+        rest = DueReader().due(own, range(BUCKETS), {}, retries=False)
         assert [each.document for each in rest] == [f"{KIND}/NEW"]
 
 
@@ -253,19 +250,6 @@ def test_relays_share_the_buckets(service: str, broker: Daemon, topic: str) -> N
         relays.until(lambda: shares() == [64])
 
 
-def test_a_relay_that_is_busy_shares_too(service: str, embedded: Daemon) -> None:
-    brokers.create(embedded, [TOPIC])
-    with transaction.atomic():
-        outbox.record_many([Change(KIND, f"A{n}", {"n": n}) for n in range(20_000)])
-    with relays.thread(embedded):
-        relays.until(lambda: relays.waiting() < 20_000)
-        with relays.thread(embedded):
-            relays.until(lambda: shares() == [32, 32])
-            assert relays.waiting()
-            relays.until(lambda: not relays.waiting())
-    assert relays.check(relays.sent(embedded), {f"A{n}": 1 for n in range(20_000)}) == 0
-
-
 def test_beats_do_not_put_off_the_look_at_other_relays(service: str) -> None:
     """A relay that is always busy beats only while versions are on their way."""
     member = Membership("busy", lease=1.0)
@@ -286,23 +270,13 @@ def shares() -> list[int]:
     return sorted(counts.values())
 
 
-def test_large_documents_are_read_in_small_parts(service: str, embedded: Daemon) -> None:
-    brokers.create(embedded, [TOPIC])
-    text = "x" * 300_000
-    with transaction.atomic():
-        outbox.record_many([Change(KIND, f"A{n}", {"x": text}) for n in range(40)])
-    with relays.thread(embedded):
-        relays.until(lambda: not relays.waiting())
-    assert relays.check(relays.sent(embedded), {f"A{n}": 1 for n in range(40)}) == 0
-
-
 def test_large_documents_behind_small_ones_are_not_read_at_once(service: str) -> None:
     """After small documents many are read at a time."""
     with transaction.atomic():
         outbox.record_many([Change(KIND, f"A{n}", {}) for n in range(300)])
     with transaction.atomic():
         outbox.record_many([Change(KIND, f"B{n}", {"x": "x" * 500_000}) for n in range(40)])
-    reader = Reader()
+    reader = DueReader()
     known: dict[str, int] = {}
     with database.connect("default") as own:
         while due := reader.due(own, range(BUCKETS), known):

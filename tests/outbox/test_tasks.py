@@ -1,7 +1,5 @@
 """The author in tasks of Celery, with a worker that takes them from a queue."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

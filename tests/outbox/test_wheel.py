@@ -1,8 +1,5 @@
 """The wheel annals-outbox has the app and nothing else."""
 
-from __future__ import annotations
-
-import ast
 import re
 import shutil
 import subprocess
@@ -11,7 +8,6 @@ from pathlib import Path
 from zipfile import ZipFile
 
 FOLDER = Path(__file__).parents[2] / "outbox"
-THEIRS = {"asgiref", "celery", "confluent_kafka", "django", "psycopg"}
 
 
 def test_the_wheel_has_every_file_of_the_app_and_no_other(tmp_path: Path) -> None:
@@ -32,20 +28,3 @@ def test_the_wheel_has_every_file_of_the_app_and_no_other(tmp_path: Path) -> Non
         for path in FOLDER.rglob("*")
         if path.suffix in {".py", ".html", ".po", ".mo", ".typed"} and "build" not in path.parts
     }
-
-
-def test_the_app_imports_nothing_that_it_does_not_depend_on() -> None:
-    """Celery only if it is installed."""
-    imported = {
-        name.partition(".")[0]
-        for path in FOLDER.rglob("*.py")
-        for node in ast.walk(ast.parse(path.read_text()))
-        for name in (
-            [alias.name for alias in node.names]
-            if isinstance(node, ast.Import)
-            else [node.module or ""]
-            if isinstance(node, ast.ImportFrom)
-            else []
-        )
-    }
-    assert imported - set(sys.stdlib_module_names) - {"outbox"} <= THEIRS

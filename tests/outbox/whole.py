@@ -1,7 +1,5 @@
 """The whole way for the program of faults: a service with relays, Apache Kafka, Annals' consumer,
-and a PostgreSQL of their own, which can be stopped and whose clock can be set back."""
-
-from __future__ import annotations
+and a PostgreSQL of their own, which can be stopped."""
 
 import json
 import os
@@ -21,7 +19,6 @@ from annals.embedded.postgres import Mode, Postgres
 from tests.apache.broker import Apache
 
 ROOT = Path(__file__).parents[2]
-FAKETIME = Path("/usr/lib/x86_64-linux-gnu/faketime/libfaketime.so.1")
 
 
 @dataclass(slots=True)
@@ -89,23 +86,26 @@ class Whole:
         with psycopg.connect(self.server.url(self.annals)) as plain:
             return plain.execute(statement.encode()).fetchall()
 
+    def ends(self) -> dict[int, int]:
+        """By partition of the topic: the offset after the newest message."""
+        from confluent_kafka import Consumer, TopicPartition
+
+        from tests.outbox.relays import TOPIC
+
+        client = Consumer({**self.broker.client(), "group.id": "none"})
+        try:
+            return {
+                number: client.get_watermark_offsets(TopicPartition(TOPIC, number), timeout=20)[1]
+                for number in range(3)
+            }
+        finally:
+            client.close()
+
     def restart(self, mode: Mode, pause: float) -> None:
         """Stop the server and start it after so many seconds."""
         self.server.stop(mode)
         time.sleep(pause)
         self.server.start()
-
-    @contextmanager
-    def other_clock(self) -> Iterator[Path]:
-        """The server with a clock that the file sets: `-2h`. Not for longer than needed: backends
-        with libfaketime have crashed in malloc."""
-        self.server.stop("fast")
-        with _preloaded(self.home):
-            self.server.start()
-        try:
-            yield self.home / "clock"
-        finally:
-            self.restart("fast", 0.0)
 
     def _environment(self) -> dict[str, str]:
         return {
@@ -123,7 +123,6 @@ def whole(*, relays: int = 2) -> Iterator[Whole]:
         home = Path(folder)
         home.chmod(0o755)
         server = Postgres(home / "postgres", {"fsync": "off", "max_connections": 200})
-        (home / "clock").write_text("+0\n")
         server.start()
         broker = Apache(home / "kafka", settings={"auto.create.topics.enable": "false"})
         suffix = secrets.token_hex(4)
@@ -140,23 +139,6 @@ def whole(*, relays: int = 2) -> Iterator[Whole]:
                     each.wait()
             broker.kill()
             server.stop("immediate")
-
-
-@contextmanager
-def _preloaded(home: Path) -> Iterator[None]:
-    """What is started in the block has a clock that a file sets."""
-    preload = {
-        "LD_PRELOAD": str(FAKETIME),
-        "FAKETIME_TIMESTAMP_FILE": str(home / "clock"),
-        "FAKETIME_NO_CACHE": "1",
-        "FAKETIME_DONT_FAKE_MONOTONIC": "1",
-    }
-    os.environ.update(preload)
-    try:
-        yield
-    finally:
-        for name in preload:
-            del os.environ[name]
 
 
 def _prepare(made: Whole) -> None:

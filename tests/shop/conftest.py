@@ -1,7 +1,5 @@
 """The example shop in the place of Annals, with its demo data."""
 
-from __future__ import annotations
-
 import os
 import sys
 from collections.abc import Iterator

@@ -3,8 +3,6 @@
 Prints one report. Ends with 1 if anything was lost, wrong, grew or failed without being expected.
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import shutil

@@ -1,8 +1,6 @@
 """A clock that is ahead by whole days, for real processes: in a file for Python, in a schema of the
 database for SQL's now()."""
 
-from __future__ import annotations
-
 import struct
 from datetime import UTC, datetime, timedelta
 from pathlib import Path

@@ -1,8 +1,6 @@
 """What was sent against what is there: every version of the tables and the archive, and the API's
 answers for some histories, each by the fingerprint of its content."""
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import json

@@ -1,7 +1,5 @@
 """The end of a soak: everything comes to rest, then everything is counted and compared."""
 
-from __future__ import annotations
-
 import json
 import time
 from collections import Counter

@@ -1,7 +1,5 @@
 """The log lines of all processes: counted by kind, and which of them nobody expected."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections import Counter

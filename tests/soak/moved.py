@@ -1,7 +1,5 @@
 """`python -m tests.soak.moved PROGRAM ...`: manage.py or gunicorn, on the moved clock."""
 
-from __future__ import annotations
-
 import os
 import runpy
 import sys

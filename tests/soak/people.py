@@ -1,7 +1,5 @@
 """People who use the web lightly: real logins of every role, screens and timelines."""
 
-from __future__ import annotations
-
 import random
 import re
 import threading

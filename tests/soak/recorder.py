@@ -1,7 +1,5 @@
 """What was sent: reads the topics next to the consumers, and keeps each version's fingerprint."""
 
-from __future__ import annotations
-
 import threading
 import time
 from collections.abc import Sequence

@@ -1,8 +1,6 @@
 """Prints what a soak came to, and judges whether a series grows: by its slope, least squares over
 means of blocks, with its confidence."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import sqrt

@@ -1,7 +1,5 @@
 """The hour: days that pass, load on all of them, two restarts; then the end, and what was found."""
 
-from __future__ import annotations
-
 import random
 import time
 import traceback

@@ -1,7 +1,5 @@
 """The memory and the open handles of processes, sampled while they run."""
 
-from __future__ import annotations
-
 import threading
 import time
 from collections import defaultdict

@@ -1,7 +1,5 @@
 """The servers and processes of a soak: PostgreSQL, Apache Kafka, two consumers, the web."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

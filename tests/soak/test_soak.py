@@ -1,7 +1,5 @@
 """The fast version: `python -m pytest -m soak tests/soak`. The suite leaves it out."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """What is sent: the simulator at its pace and in bursts, and messages that are bad on purpose."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 from datetime import datetime, timedelta

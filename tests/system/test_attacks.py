@@ -1,7 +1,5 @@
 """Nobody can make the web stop: small versions of the attacks of `python -m tests.attack`."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 

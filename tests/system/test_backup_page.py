@@ -1,7 +1,5 @@
 """The commands of docs/backup.md, as they are written: a base backup, and a restore to a moment."""
 
-from __future__ import annotations
-
 import os
 import secrets
 import shutil
@@ -13,7 +11,7 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from annals.embedded import cluster
+from annals.embedded import postgres
 from annals.embedded.postgres import Postgres
 from tests.consuming import until
 from tests.docs_blocks.pages import BLOCKS, lines
@@ -54,7 +52,7 @@ def notes(server: Postgres) -> list[str]:
 
 def test_what_the_page_says_restores_the_moment(server: Postgres) -> None:
     backup, data = server.home.parent / "backup", server.data
-    owner = cluster.user_for_data(data)
+    owner = postgres.user_for_data(data)
     (backup / "wal").mkdir(parents=True)
     if owner is not None:
         for folder in (backup, backup / "wal", server.home):
@@ -68,10 +66,10 @@ def test_what_the_page_says_restores_the_moment(server: Postgres) -> None:
         return line.replace("/backup", str(backup))
 
     def as_owner(line: str) -> None:
-        path = f"{cluster.programs()}:{os.environ['PATH']}"
+        path = f"{postgres.programs()}:{os.environ['PATH']}"
         subprocess.run(
             ["bash", "-ec", here(line)], cwd="/", check=True, timeout=120,
-            env=cluster.environment(PGPASSWORD=PASSWORD, PATH=path),
+            env=postgres.environment(PGPASSWORD=PASSWORD, PATH=path),
             user=owner.pw_uid if owner else None, group=owner.pw_gid if owner else None,
             extra_groups=[] if owner else None,
         )  # fmt: skip

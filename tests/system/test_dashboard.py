@@ -1,8 +1,6 @@
 """A real Prometheus with the configuration of docker/ scrapes a running Annals: each panel of the
 dashboard has data, each rule can be evaluated, and no alert fires. Grafana itself does not run."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -66,20 +66,3 @@ def test_a_command_starts_what_it_needs_once_and_leaves_it_running(
     assert "started" not in manage(*command).stderr
     assert server.pid() == pid
     assert not embedded.broker_server(home).running()
-
-
-def test_commands_that_extend_djangos_work_on_the_server_that_they_start(
-    manage: Manage, home: Path
-) -> None:
-    assert "history.0001_release_0_1_0" in manage("migrate", "--plan").stdout
-    embedded.database_server(home).stop("immediate")
-    assert "No changes detected" in manage("makemigrations", "--check", "--dry-run").stdout
-    assert embedded.database_server(home).running()
-
-
-def test_addresses_are_of_running_servers(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    address = embedded.bootstrap_servers(home)
-    assert embedded.broker_server(home).running()
-    assert "started embedded broker" in capsys.readouterr().err
-    assert embedded.bootstrap_servers(home) == address
-    assert capsys.readouterr().err == ""

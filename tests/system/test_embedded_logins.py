@@ -1,8 +1,6 @@
 """The owner of the tables and the logins that it makes: in the embedded server, and as compose
 does."""
 
-from __future__ import annotations
-
 import os
 import re
 import secrets
@@ -18,7 +16,7 @@ import pytest
 import yaml
 from psycopg import errors
 
-from annals.embedded import cluster, logins
+from annals.embedded import logins, postgres
 from annals.embedded.postgres import Postgres
 from tests.consuming import command
 
@@ -39,13 +37,6 @@ def running() -> Iterator[Postgres]:
 @pytest.fixture
 def server() -> Iterator[Postgres]:
     """A server for one test."""
-    with running() as made:
-        yield made
-
-
-@pytest.fixture(scope="module")
-def shared() -> Iterator[Postgres]:
-    """A server that tests leave as it is."""
     with running() as made:
         yield made
 
@@ -80,27 +71,6 @@ def test_the_owner_is_no_superuser_and_takes_over_what_one_made(server: Postgres
         plain.execute("DROP TABLE one, days")
 
 
-@pytest.mark.parametrize(
-    "statement",
-    [
-        "CREATE ROLE other SUPERUSER",
-        "ALTER ROLE annals PASSWORD 'x'",
-        "GRANT pg_read_server_files TO owner_login",
-        "ALTER SYSTEM SET log_statement = 'all'",
-        "SET log_min_messages = 'error'",
-        "SELECT pg_read_file('postgresql.conf')",
-        "COPY (SELECT 1) TO PROGRAM 'true'",
-        "CREATE EXTENSION file_fdw",
-    ],
-)
-def test_what_postgresql_refuses_the_owner(shared: Postgres, statement: str) -> None:
-    with (
-        psycopg.connect(shared.url(login=logins.OWNER), autocommit=True) as plain,
-        pytest.raises(errors.InsufficientPrivilege),
-    ):
-        plain.execute(statement.encode())
-
-
 def test_compose_makes_its_logins(server: Postgres, tmp_path: Path) -> None:
     passwords = {name: secrets.token_hex(16) for name in ("owner", "web", "consumer")}
     with psycopg.connect(server.url(), autocommit=True) as plain:
@@ -108,8 +78,8 @@ def test_compose_makes_its_logins(server: Postgres, tmp_path: Path) -> None:
         plain.execute(f"ALTER ROLE {logins.OWNER} CONNECTION LIMIT -1 NOCREATEROLE NOCREATEDB")
     for _ in range(2):  # whatever is there already
         subprocess.run(
-            [cluster.programs() / "psql", server.url(), "-f", DOCKER / "postgres/owner.sql"],
-            env=cluster.environment(OWNER_PASSWORD=passwords["owner"]),
+            [postgres.programs() / "psql", server.url(), "-f", DOCKER / "postgres/owner.sql"],
+            env=postgres.environment(OWNER_PASSWORD=passwords["owner"]),
             check=True,
             capture_output=True,
         )

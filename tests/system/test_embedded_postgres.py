@@ -6,17 +6,14 @@ import stat
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import psycopg
 import pytest
 
-from annals.embedded import logins
 from annals.embedded.postgres import Mode, Postgres, Settings
 from annals.embedded.process import EmbeddedError
-from tests.standby import configure, promote, standby_of
 
 FAST: Settings = {"fsync": "off", "shared_buffers": "16MB", "max_connections": 20}
 
@@ -55,17 +52,6 @@ def remember(server: Postgres, value: int) -> None:
         connection.execute("INSERT INTO memory VALUES (%s)", [value])
 
 
-def test_it_is_set_up_as_annals_needs_it(server: Postgres) -> None:
-    assert ask(server, "SELECT current_setting('data_checksums')") == ("on",)
-    assert ask(server, "SELECT current_setting('TimeZone')") == ("UTC",)
-    assert ask(server, "SELECT current_setting('server_encoding')") == ("UTF8",)
-    assert ask(server, "SELECT current_setting('unix_socket_directories')") == ("",)
-    assert ask(server, "SELECT current_setting('fsync')") == ("off",)
-    assert ask(server, "SELECT datlocale FROM pg_database WHERE datname = current_database()") == (
-        "C.UTF-8",
-    )
-
-
 def test_only_the_password_opens_it(server: Postgres) -> None:
     assert stat.S_IMODE((server.home / "password").stat().st_mode) == 0o600
     wrong = re.sub(r":[^:@]+@", ":guess@", server.url())
@@ -75,14 +61,7 @@ def test_only_the_password_opens_it(server: Postgres) -> None:
         psycopg.connect(re.sub(r":[^:@]+@", "@", server.url()), passfile="/dev/null")
 
 
-def test_starting_a_running_one_finds_it(server: Postgres) -> None:
-    again = Postgres(server.home, FAST)
-    assert again.running()
-    assert again.start() is False
-    assert (again.pid(), again.url()) == (server.pid(), server.url())
-
-
-@pytest.mark.parametrize("mode", ["smart", "fast", "immediate"])
+@pytest.mark.parametrize("mode", ["fast", "immediate"])
 def test_a_restart_keeps_data_port_and_password(server: Postgres, mode: Mode) -> None:
     url = server.url()
     remember(server, 7)
@@ -155,42 +134,6 @@ def test_an_initialisation_cut_short_is_begun_again(root: Path) -> None:
         server.stop("immediate")
 
 
-def test_what_a_full_disk_left_empty_is_made_again(server: Postgres) -> None:
-    remember(server, 1)
-    server.stop("immediate")
-    for name in ("port", "owner_login.password"):
-        (server.home / name).write_text("")
-    assert server.start()
-    assert ask(server, "SELECT value FROM memory") == (1,)
-    with psycopg.connect(server.url(login=logins.OWNER)) as connection:
-        assert connection.execute("SELECT current_user").fetchone() == (logins.OWNER,)
-
-
-def test_a_port_taken_meanwhile_is_replaced(server: Postgres, root: Path) -> None:
-    port = server.port()
-    server.stop()
-    thief = Postgres(root / "thief", FAST)
-    thief.home.mkdir()
-    (thief.home / "port").write_text(str(port))
-    thief.start()
-    try:
-        assert thief.port() == port
-        assert server.start() is True
-        assert server.port() != port
-        assert ask(server, "SELECT 1") == (1,)
-    finally:
-        thief.stop("immediate")
-
-
-def test_a_home_too_long_for_a_unix_socket_is_fine(root: Path) -> None:
-    server = Postgres(root / ("long" * 30) / "postgres", FAST)
-    try:
-        assert server.start() is True
-        assert ask(server, "SELECT 1") == (1,)
-    finally:
-        server.stop("immediate")
-
-
 def test_a_start_that_fails_says_why(root: Path) -> None:
     server = Postgres(root / "postgres", {**FAST, "shared_buffers": "much"})
     with pytest.raises(EmbeddedError, match="shared_buffers"):
@@ -203,35 +146,6 @@ def test_data_of_another_major_version_is_refused_by_name(server: Postgres) -> N
     (server.data / "PG_VERSION").write_text("12\n")
     with pytest.raises(EmbeddedError, match="created by PostgreSQL 12"):
         server.start()
-
-
-def test_settings_change_while_it_runs(server: Postgres) -> None:
-    configure(server, {"work_mem": "9MB"})
-    deadline = time.monotonic() + 10
-    while ask(server, "SELECT current_setting('work_mem')") != ("9MB",):
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
-
-
-def test_a_synchronous_standby_takes_over_with_all_that_was_committed(
-    server: Postgres, root: Path
-) -> None:
-    standby = standby_of(server, root / "standby", "second", FAST)
-    try:
-        assert standby.start() is True
-        configure(server, {"synchronous_standby_names": "second"})
-        deadline = time.monotonic() + 10
-        while ask(server, "SELECT sync_state FROM pg_stat_replication") != ("sync",):
-            assert time.monotonic() < deadline
-            time.sleep(0.02)
-        remember(server, 41)
-        assert ask(standby, "SELECT pg_is_in_recovery()") == (True,)
-        server.kill()
-        promote(standby)
-        remember(standby, 42)
-        assert ask(standby, "SELECT min(value), max(value) FROM memory") == (41, 42)
-    finally:
-        standby.stop("immediate")
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root needs another user for the server")

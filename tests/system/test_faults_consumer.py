@@ -1,7 +1,5 @@
 """Consumers killed or stopped at bad moments: nothing is lost and nothing is stored twice."""
 
-from __future__ import annotations
-
 import random
 import secrets
 import time
@@ -41,6 +39,7 @@ def test_killed_at_25_moments_of_a_load(
     complete(consumers, database, feed)
 
 
+@pytest.mark.one_broker
 def test_stopped_at_moments_of_a_load(consumers: Consumers, database: Database, feed: Feed) -> None:
     """Batches are small, so that read messages wait for room: none may be skipped."""
     feed.send(6_000)
@@ -92,6 +91,7 @@ def test_sigterm_while_the_broker_is_frozen(
     complete(consumers, database, feed)
 
 
+@pytest.mark.one_broker
 def test_sigterm_before_the_group_has_answered(consumers: Consumers, database: Database) -> None:
     running = consumers.start()
     until(lambda: running.process.poll() is not None or _catches_sigterm(running.process.pid), "")

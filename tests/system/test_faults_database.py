@@ -1,8 +1,6 @@
 """PostgreSQL stopped, cut off, failed over, full, and its days taken away under a load: the
 consumer waits and goes on, and what was produced is what is stored."""
 
-from __future__ import annotations
-
 import base64
 import random
 import resource
@@ -29,7 +27,7 @@ from tests.messages import NOW, TOPIC, value
 from tests.processes import consumers, database, feed, server
 from tests.standby import configure, promote, standby_of
 
-pytestmark = pytest.mark.system
+pytestmark = [pytest.mark.system, pytest.mark.one_broker]
 __all__ = ["consumers", "database", "feed", "server"]
 
 

@@ -1,8 +1,6 @@
 """A release upstream that makes every message bad: reading halts at the limit, the alarm is raised,
 the other topics go on, and nothing is lost once the cause is gone."""
 
-from __future__ import annotations
-
 import json
 import time
 import urllib.request
@@ -16,7 +14,7 @@ from tests.consuming import LIVE, Consumers, Database, Feed, Running, send, unti
 from tests.messages import TOPIC, value
 from tests.processes import consumers, database, feed, server
 
-pytestmark = pytest.mark.system
+pytestmark = [pytest.mark.system, pytest.mark.one_broker]
 __all__ = ["consumers", "database", "feed", "server"]
 
 LIMIT = 200

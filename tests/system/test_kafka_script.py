@@ -36,11 +36,3 @@ def test_start_status_stop(tmp_path: Path) -> None:
         assert node.pid() is None
     finally:
         node.kill()
-
-
-def test_without_java_it_says_what_to_install(tmp_path: Path) -> None:
-    environment = {**os.environ, "ANNALS_HOME": str(tmp_path), "JAVA_HOME": str(tmp_path)}
-    command = [ROOT / "scripts" / "kafka", "start"]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True)
-    assert done.returncode == 1
-    assert "install it (java)" in done.stderr

@@ -1,7 +1,5 @@
 """A maintain that is killed at any point leaves nothing that the next one does not put right."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal
@@ -17,9 +15,9 @@ import psycopg
 import pytest
 from django.db import connection
 
-from history import days
 from history.archive import manifest
 from history.archive.store import Store
+from history.daily import days
 from history.entities import ENTITIES
 from history.partitions import catalog
 from history.partitions.plan import SPARE_DAYS
@@ -46,7 +44,7 @@ def environment(folder: Path) -> dict[str, str]:
 
 
 def test_killed_again_and_again_it_still_gets_there(tmp_path: Path) -> None:
-    command = [sys.executable, "manage.py", "partitions", "maintain", "--json"]
+    command = [sys.executable, "manage.py", "partitions", "maintain", "--force", "--json"]
     rows = {}
     with raw() as plain:
         for number, of in enumerate(OLD):
@@ -88,7 +86,7 @@ def test_a_killed_restore_leaves_nothing_in_the_way(tmp_path: Path) -> None:
     with raw() as plain:
         simulated.load(plain, of, applications=30)
         rows = stored(plain, partition)
-        subprocess.run([*command, "maintain"], env=environment(tmp_path), check=True)
+        subprocess.run([*command, "maintain", "--force"], env=environment(tmp_path), check=True)
         days.create(plain, table, of)
         with raw() as reader, reader.transaction():
             stored(reader, table)

@@ -1,18 +1,14 @@
 """docker/nginx/nginx.conf, run by nginx in front of the real web."""
 
-from __future__ import annotations
-
 import http.client
 import re
-import subprocess
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
-from annals.embedded import process
 from annals.embedded.postgres import Postgres
-from tests import need
 from tests.attack.web import PROXY, Site, Web, close, request, slowest, still_open
 from tests.consuming import until
 from tests.processes import own_database, server
@@ -32,33 +28,13 @@ pytestmark = pytest.mark.system
 
 @pytest.fixture(scope="module")
 def front(server: Postgres, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Web]:
-    """The proxy as a Web. Its waits are a second, so that the tests need not take long."""
-    program = need.nginx()
-    folder = tmp_path_factory.mktemp("proxy")
     with own_database(server) as database:
-        site = Site(folder, database.url)
+        site = Site(tmp_path_factory.mktemp("proxy"), database.url)
         site.prepare()
         site.store(ID, 100, 100, 640)
-        with site.serve(**PROXY) as web:
-            (port,) = process.free_ports([None])
-            file = folder / "nginx.conf"
-            file.write_text(
-                CONFIGURATION.read_text()
-                .replace("server web:8000;", f"server 127.0.0.1:{web.port};")
-                .replace("listen 8080 default_server;", f"listen 127.0.0.1:{port};")
-                .replace(f"set_real_ip_from {GATEWAY};", f"set_real_ip_from {TLS_PROXY};")
-                .replace(" 10s;", " 1s;")
-                .replace("/tmp/", f"{folder}/nginx-")  # noqa: S108 - what the container has
-            )
-            command = [program, "-c", str(file), "-g", "daemon off; master_process off;"]
-            proxy = subprocess.Popen([*command, "-p", str(folder)])
-            found = Web(port, web.log, database.url, proxy.pid)
-            try:
-                until(lambda: found.get("/healthz").status == 200, "the proxy does not answer")
-                yield found
-            finally:
-                proxy.terminate()
-                proxy.wait(20)
+        gateway = {f"set_real_ip_from {GATEWAY};": f"set_real_ip_from {TLS_PROXY};"}
+        with site.proxied(PROXY, gateway) as web:
+            yield web
 
 
 def test_answers_and_refusals_come_through(front: Web) -> None:
@@ -98,6 +74,28 @@ def test_only_the_gateway_of_compose_is_such_a_proxy() -> None:
     assert 'ports: ["127.0.0.1:8000:8080"]' in COMPOSE.read_text()
 
 
+SMUGGLED = {
+    "two lengths": b"Content-Length: 4\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\nGET /x HTTP/1",
+    "a length given twice": b"Content-Length: 0\r\nContent-Length: 40\r\n\r\nGET /x HTTP/1.1\r\n",
+    "a line that ends with LF": b"X: a\nGET /x HTTP/1.1\r\n\r\n",
+    "a name with a space": b"Content-Length : 40\r\n\r\nGET /x HTTP/1.1\r\n",
+}
+
+
+@pytest.mark.parametrize("rest", SMUGGLED.values(), ids=SMUGGLED)
+def test_a_request_hidden_in_another_is_refused_by_the_proxy(front: Web, rest: bytes) -> None:
+    before = len(front.log.read_text())
+    with closing(front.connect()) as one:
+        one.sendall(b"POST /healthz HTTP/1.1\r\nHost: localhost\r\n" + rest)
+        answer = one.makefile("rb").read()
+    assert answer.startswith(b"HTTP/1.1 400")
+    assert answer.count(b"HTTP/1.1") == 1
+    front.get("/nothing")
+    until(lambda: "/nothing" in front.log.read_text()[before:], "no line of the last request")
+    assert "POST" not in front.log.read_text()[before:]
+    assert "/x" not in front.log.read_text()[before:]
+
+
 def test_clients_that_send_slowly_are_closed(front: Web) -> None:
     held = [front.connect() for _ in range(20)]
     for each in held:
@@ -120,11 +118,3 @@ def test_an_address_has_a_limit_of_connections(front: Web) -> None:
         until(lambda: front.get("/healthz").status == 429, "no limit of connections")
         close(held)
     until(lambda: front.get("/healthz").status == 200, "the limit does not end")
-
-
-def test_a_client_that_leaves_the_proxy_leaves_the_web(front: Web) -> None:
-    with front.locked("product_instance_aud"):
-        held = [front.ask(f"{PATH}?pageSize=1")]
-        until(lambda: front.waiting() == 1, "the question does not wait")
-        close(held)
-        until(lambda: front.waiting() == 0, "the statement goes on")

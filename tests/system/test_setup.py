@@ -3,7 +3,6 @@
 import os
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -52,49 +51,12 @@ def test_it_installs_once_and_again_when_the_file_changed(root: Path) -> None:
     assert setup(root, "requirements-dev.txt")[1] == "Installing requirements-dev.txt\n"
 
 
-def test_a_broken_environment_is_made_again(root: Path) -> None:
-    (root / ".venv" / "bin").mkdir(parents=True)
-    (root / ".venv" / "bin" / "python").symlink_to("/nowhere/python3")
-    code, said = setup(root)
-    assert code == 0
-    assert "Creating .venv" in said
-
-
 def test_what_cannot_be_installed_is_an_error(root: Path) -> None:
     (root / "requirements.txt").write_text("./nowhere-to-be-found\n")
     for _ in range(2):  # a failed try is not taken for done
         code, said = setup(root)
         assert code == 1
         assert "Installing requirements.txt failed" in said
-
-
-def test_without_a_new_enough_python_it_says_what_is_missing(root: Path, tmp_path: Path) -> None:
-    programs = tmp_path / "bin"
-    programs.mkdir()
-    (programs / "dirname").symlink_to(shutil.which("dirname") or "")
-    for name in ("python3", "python3.11"):
-        (programs / name).write_text("#!/bin/sh\nexit 1\n")
-        (programs / name).chmod(0o755)
-    code, said = setup(root, path=str(programs))
-    assert code == 1
-    assert "Annals needs Python 3.11 or newer" in said
-    (programs / "python3.11").unlink()
-    (programs / "python3.11").symlink_to(sys.executable)
-    assert setup(root, path=str(programs))[0] == 0
-
-
-def test_no_module_is_taken_from_the_folder_in_which_somebody_stands(
-    root: Path, tmp_path: Path
-) -> None:
-    """Root may stand in /tmp, where everybody can put a pip.py."""
-    there = tmp_path / "there"
-    there.mkdir()
-    for name in ("pip", "venv", "hashlib", "sitecustomize", "ensurepip"):
-        (there / f"{name}.py").write_text("raise SystemExit('not ours')\n")
-    code, said = setup(root, cwd=there)
-    assert code == 0, said
-    assert setup(root, cwd=there) == (0, "")
-    assert "not ours" not in said
 
 
 def test_annals_runs_from_any_folder(tmp_path: Path) -> None:

@@ -1,7 +1,5 @@
 """Adding a sixth kind of entity is one declaration, nothing else."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys
@@ -19,7 +17,7 @@ from tests.kafka import brokers
 from tests.messages import value
 from tests.processes import server
 
-pytestmark = pytest.mark.system
+pytestmark = [pytest.mark.system, pytest.mark.one_broker]
 __all__ = ["server"]
 
 DECLARED = """

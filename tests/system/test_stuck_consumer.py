@@ -3,8 +3,6 @@
 docs/operations.md says which alert fires for each.
 """
 
-from __future__ import annotations
-
 import ctypes
 import os
 import signal
@@ -25,14 +23,14 @@ from annals import metrics as annals_metrics
 from annals.embedded import process
 from annals.embedded.broker import Daemon
 from history import metrics as history_metrics
-from history.metric import faults
 from ingest import metrics as ingest_metrics
 from ingest.consumer.background import BEAT_SECONDS
 from tests.consuming import Consumers, Database, Feed, Running, complete, until
 from tests.messages import NOW, value
+from tests.metric_faults import faults
 from tests.processes import consumers, database, feed, server
 
-pytestmark = pytest.mark.system
+pytestmark = [pytest.mark.system, pytest.mark.one_broker]
 __all__ = ["consumers", "database", "feed", "server"]
 
 REGISTERS = [each.REGISTER for each in (annals_metrics, history_metrics, ingest_metrics)]

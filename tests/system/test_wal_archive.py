@@ -1,7 +1,5 @@
 """A server that cannot archive its WAL: the metric says so, and no longer when it can."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys
@@ -20,7 +18,7 @@ FAST = {"fsync": "off", "shared_buffers": "16MB"}
 READ = """
 import django
 django.setup()
-from annals.observe.server_metrics import wal_archive
+from annals.observe.metrics import wal_archive
 print([sample.value for family in wal_archive() for sample in family.samples])
 """
 
@@ -70,6 +68,6 @@ def test_it_fails_and_recovers(server: Postgres) -> None:
 
 
 def test_a_server_without_an_archive_has_no_value(db: None) -> None:
-    from annals.observe.server_metrics import wal_archive
+    from annals.observe.metrics import wal_archive
 
     assert list(wal_archive()) == []

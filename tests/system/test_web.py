@@ -2,7 +2,6 @@
 
 import json
 import os
-import signal
 import subprocess
 import sys
 import tempfile
@@ -10,7 +9,6 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
-from contextlib import suppress
 from pathlib import Path
 
 import psutil
@@ -20,8 +18,8 @@ from prometheus_client.parser import text_string_to_metric_families
 from annals import metrics as annals_metrics
 from annals.embedded import logins, process
 from history import metrics as history_metrics
-from history.metric import faults
-from tests.consuming import Database, until
+from tests.consuming import Database
+from tests.metric_faults import faults
 from tests.processes import database, server
 
 __all__ = ["database", "server"]
@@ -124,46 +122,3 @@ def test_it_logs_json_and_ends_with_nothing_left(web: Web) -> None:
     assert request["status"] == 404
     assert len(request["requestId"]) == 32
     assert "secret" not in text
-
-
-@pytest.mark.parametrize("number", [signal.SIGHUP, signal.SIGTERM])
-def test_runserver_leaves_no_server_behind(
-    tmp_path: Path, database: Database, number: signal.Signals
-) -> None:
-    (port,) = process.free_ports([None])
-    with (tmp_path / "log").open("w") as log:
-        parent = subprocess.Popen(
-            # Tests that run under nohup pass on that SIGHUP is ignored.
-            [
-                "env",
-                f"--default-signal={number.name[3:]}",
-                sys.executable,
-                "manage.py",
-                "runserver",
-                "--skip-checks",
-                str(port),
-            ],
-            cwd=ROOT,
-            env={**os.environ, "DATABASE_URL": database.url_of(logins.WEB)},
-            stdout=log,
-            stderr=log,
-            start_new_session=True,
-        )
-    try:
-        until(lambda: answers(port), (tmp_path / "log").read_text)
-        [child] = psutil.Process(parent.pid).children()
-        parent.send_signal(number)
-        assert parent.wait(PATIENCE_S) == 0
-        until(lambda: not child.is_running(), "the server is left")
-    finally:
-        with suppress(ProcessLookupError):
-            os.killpg(parent.pid, signal.SIGKILL)
-        parent.wait()
-
-
-def answers(port: int) -> bool:
-    try:
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}/healthz", timeout=5) as answer:
-            return bool(answer.status == 200)
-    except OSError:
-        return False

@@ -1,7 +1,5 @@
 """The wheel annals: the same bytes each time, everything in it, and it runs without the clone."""
 
-from __future__ import annotations
-
 import importlib.util
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """Every alert of docker/prometheus/rules.yaml fires and clears, as promtool computes it."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 from dataclasses import dataclass, field
@@ -10,10 +8,13 @@ from typing import Any
 
 import pytest
 import yaml
+from django.core import management
 
+from scripts.pages import commands_page
 from tests import need
 
-RULES = Path(__file__).parents[2] / "docker/prometheus/rules.yaml"
+ROOT = Path(__file__).parents[2]
+RULES = ROOT / "docker/prometheus/rules.yaml"
 PLACE = 'topic="t",partition="0"'
 OTHER = 'topic="t",partition="1"'
 CONSUMERS = 'up{job="annals-consume",instance="c"}'
@@ -48,616 +49,291 @@ def web(name: str, labels: str, values: str) -> dict[str, str]:
 
 
 CASES = [
-    Case(
-        "AnnalsDown",
-        {CONSUMERS: "1+0x30", WEB: "1+0x5 0+0x5 1+0x20"},
-        quiet=(5, 7),
-        fires=(9,),
-        clears=14,
-        labels={"job": "annals-web", "instance": "w"},
-        summary="annals-web w does not answer",
-    ),
-    Case(
-        "AnnalsDown",
-        {WEB: "1+0x30", CONSUMERS: "1+0x5 _x10 1+0x10"},
-        quiet=(5,),
-        fires=(14,),
-        clears=18,
-        labels={"job": "annals-consume"},
-        summary="annals-consume  does not answer",
-    ),
-    Case(  # no consumer reads: the time runs out; then one has caught up
-        "AnnalsLossNear",
-        {
-            **web("annals_loss_seconds", PLACE, "28800-1440x25 28800+0x10"),
-            **web("annals_kept_seconds", PLACE, "28800+0x40"),
-            **web("annals_catch_up_seconds", PLACE, "2400+0x25 0+0x10"),
-            # kept for an hour only, of which more than half is left
-            **web("annals_loss_seconds", OTHER, "2000+0x40"),
-            **web("annals_kept_seconds", OTHER, "3600+0x40"),
-        },
-        quiet=(10, 15, 16),
-        fires=(17,),
-        clears=26,
-        labels={"topic": "t", "partition": "0"},
-        summary="t [0]: data will be lost in 1h 12m 0s; catching up takes 40m 0s",
-    ),
-    Case(
-        "AnnalsCatchUpTooSlow",
-        {
-            **web("annals_loss_seconds", PLACE, "28800+0x40"),
-            **web("annals_catch_up_seconds", PLACE, "0+0x5 36000+0x10 60+0x20"),
-            **web("annals_loss_seconds", OTHER, "+Inf+0x40"),
-            **web("annals_catch_up_seconds", OTHER, "36000+0x40"),
-        },
-        quiet=(5, 10),
-        fires=(12,),
-        clears=17,
-        labels={"topic": "t", "partition": "0"},
-        summary="t [0]: catching up takes 10h 0m 0s, but data will be lost in 8h 0m 0s",
-    ),
-    Case(
-        "AnnalsDatabaseDown",
-        {
-            'annals_store_up{instance="w1"}': "1+0x30",
-            'annals_store_up{instance="w2"}': "1+0x5 0+0x5 1+0x10",
-        },
-        quiet=(5, 6),
-        fires=(8,),
-        clears=13,
-        summary="PostgreSQL does not answer; the consumer waits and loses nothing",
-    ),
-    Case(
-        "AnnalsWritesFail",
-        {
-            'annals_database_up{instance="c1"}': "1+0x5 0+0x5 1+0x10",
-            'annals_database_up{instance="c2"}': "1+0x30",
-        },
-        quiet=(5, 7),
-        fires=(9,),
-        clears=13,
-        labels={"instance": "c1"},
-        summary="The consumer c1 cannot write: the database refuses or is away",
-    ),
-    Case(  # a password that was changed under a running consumer
-        "AnnalsLoginRefused",
-        {
-            'annals_login_refused{instance="c1", server="kafka"}': "0+0x5 1+0x5 0+0x10",
-            'annals_login_refused{instance="c1", server="postgresql"}': "0+0x30",
-        },
-        quiet=(5, 6),
-        fires=(8,),
-        clears=13,
-        labels={"instance": "c1", "server": "kafka"},
-        summary="The login of the consumer c1 is refused: kafka",
-    ),
-    Case(  # one of two consumers; the other's batches hide nothing
-        "AnnalsWriteHangs",
-        {
-            'annals_batch_in_flight_seconds{instance="c1"}': "0+0x5 0+60x10 0+0x10",
-            'annals_batch_in_flight_seconds{instance="c2"}': "0+0x5 1+0x30",
-        },
-        quiet=(5, 8),
-        fires=(9,),
-        clears=17,
-        labels={"instance": "c1"},
-        summary="The consumer c1 has been writing one batch for 3m 0s",
-    ),
-    Case(
-        "AnnalsConsumerHangs",
-        {
-            'annals_consumer_turn_timestamp_seconds{instance="c1"}': "0+60x10 600+0x10 1260+60x9",
-            'annals_consumer_turn_timestamp_seconds{instance="c2"}': "0+60x40",
-        },
-        quiet=(10, 12),
-        fires=(13,),
-        clears=22,
-        labels={"instance": "c1"},
-        summary="The loop of the consumer c1 has not turned for 3m 0s",
-    ),
-    Case(  # its endpoint does not answer while it is frozen, and another consumer goes on
-        "AnnalsDown",
-        {WEB: "1+0x30", CONSUMERS: "1+0x30", OTHER_CONSUMER: "1+0x5 0+0x5 1+0x20"},
-        quiet=(5, 7),
-        fires=(9,),
-        clears=14,
-        labels={"job": "annals-consume", "instance": "c2"},
-        summary="annals-consume c2 does not answer",
-    ),
-    Case(
-        "AnnalsWritesRetried",
-        {'annals_write_retries_total{instance="c1"}': "0+0x10 0+2x20 40+0x40"},
-        quiet=(10, 16),
-        fires=(30,),
-        clears=60,
-        labels={"instance": "c1"},
-        summary="The consumer c1 repeated 30 writes in 15 minutes",
-    ),
-    Case(  # for two hours 20 times the usual; "rare" too, but these are few
-        "AnnalsServiceFloods",
-        {
-            'annals_client_messages_total{client="crm",instance="c1"}': (
-                "0+150x288 46200+3000x23 115350+150x200"
-            ),
-            'annals_client_messages_total{client="crm",instance="c2"}': (
-                "0+150x288 46200+3000x23 115350+150x200"
-            ),
-            'annals_client_messages_total{client="rare",instance="c1"}': "0+1x288 320+30x224",
-            'annals_client_messages_total{client="robot",instance="c1"}': "0+9000x512",
-        },
-        quiet=(60, 1435),
-        fires=(1500, 1550),
-        clears=1620,
-        interval="5m",
-        labels={"client": "crm"},
-        summary="crm brings 20 messages a second, more than ten times its usual",
-    ),
-    Case(
-        "AnnalsLogCut",
-        {'annals_logs_cut_total{instance="c1"}': "0+0x10 1+0x2000"},
-        quiet=(10,),
-        fires=(12, 1000),
-        clears=1500,
-        labels={"instance": "c1"},
-        summary="Logs of which the brokers lost the end: 1; annals ledger names them",
-    ),
-    Case(
-        "AnnalsDaysRunOut",
-        {
-            **web("annals_store_days_ahead", 'table="a"', "14+0x200"),
-            **web("annals_store_days_ahead", 'table="b"', "3+0x10 2+0x100 14+0x30"),
-        },
-        quiet=(10, 60),
-        fires=(80,),
-        clears=115,
-        summary="Days ahead that have partitions: only 2; does maintain run?",
-    ),
-    Case(
-        "AnnalsMaintainFails",
-        {
-            **web("annals_maintain_exit_code", "", "1+0x5 2+0x20 0+0x10"),
-            **web("annals_maintain_timestamp_seconds", "", "0+60x40"),
-            **web("annals_store_up", "", "1+0x40"),
-        },
-        quiet=(5, 9),
-        fires=(12, 25),
-        clears=28,
-        summary="partitions maintain failed, or has not run for 26 hours",
-    ),
-    Case(
-        "AnnalsMaintainFails",
-        {
-            **web("annals_maintain_exit_code", "", "0+0x400"),
-            **web("annals_maintain_timestamp_seconds", "", "0+0x330 100000+0x60"),
-            **web("annals_store_up", "", "1+0x400"),
-        },
-        quiet=(60, 25 * 60),
-        fires=(27 * 60,),
-        clears=30 * 60,
-        interval="5m",
-        summary="partitions maintain failed, or has not run for 26 hours",
-    ),
-    Case(
-        "AnnalsMaintainFails",
-        {
-            **web("annals_store_up", "", "0+0x10 1+0x40"),
-            **web("annals_maintain_timestamp_seconds", "", "_x20 1200+0x10"),
-        },
-        quiet=(10,),
-        fires=(18,),
-        clears=22,
-        summary="partitions maintain failed, or has not run for 26 hours",
-    ),
-    Case(
-        "AnnalsDaysHeld",
-        web("annals_maintain_held", "", "0+0x10 4+0x70 0+0x10"),
-        quiet=(10, 60),
-        fires=(75,),
-        clears=84,
-        summary="Partitions that are held for unsettled messages: 4",
-    ),
-    Case(
-        "AnnalsVersionsMissing",
-        {
-            **web("annals_gaps_versions", 'entity="a",client="x"', "5+0x300 200+0x700"),
-            **web("annals_gaps_versions", 'entity="b",client="y"', "7000+0x1000"),
-        },
-        quiet=(60, 24 * 60 + 10),
-        fires=(27 * 60, 40 * 60),
-        clears=51 * 60,
-        interval="5m",
-        summary="195 more versions than a day ago never arrived",
-    ),
-    Case(
-        "AnnalsSourceFails",
-        web("annals_gaps_source_failures", 'source="shop"', "0+0x10 4+0x30 5+0x200 0+0x100"),
-        quiet=(10, 60),
-        fires=(41 + 65,),
-        clears=250,
-        labels={"source": "shop"},
-        summary="shop was asked for missing versions and failed 5 times in a row",
-    ),
-    Case(
-        "AnnalsGapsUnknown",
+    Case("AnnalsDown", {CONSUMERS: "1+0x30", WEB: "1+0x5 0+0x5 1+0x20"},
+        quiet=(5, 7), fires=(9,), clears=14, labels={"job": "annals-web", "instance": "w"},
+        summary="annals-web w does not answer"),
+    Case("AnnalsDown", {WEB: "1+0x30", CONSUMERS: "1+0x5 _x10 1+0x10"},
+        quiet=(5,), fires=(14,), clears=18, labels={"job": "annals-consume"},
+        summary="annals-consume  does not answer"),
+    # no consumer reads: the time runs out; then one has caught up
+    Case("AnnalsLossNear", {
+        **web("annals_loss_seconds", PLACE, "28800-1440x25 28800+0x10"),
+        **web("annals_kept_seconds", PLACE, "28800+0x40"),
+        **web("annals_catch_up_seconds", PLACE, "2400+0x25 0+0x10"),
+        # kept for an hour only, of which more than half is left
+        **web("annals_loss_seconds", OTHER, "2000+0x40"),
+        **web("annals_kept_seconds", OTHER, "3600+0x40"),
+    }, quiet=(10, 15, 16), fires=(17,), clears=26, labels={"topic": "t", "partition": "0"},
+        summary="t [0]: data will be lost in 1h 12m 0s; catching up takes 40m 0s"),
+    Case("AnnalsCatchUpTooSlow", {
+        **web("annals_loss_seconds", PLACE, "28800+0x40"),
+        **web("annals_catch_up_seconds", PLACE, "0+0x5 36000+0x10 60+0x20"),
+        **web("annals_loss_seconds", OTHER, "+Inf+0x40"),
+        **web("annals_catch_up_seconds", OTHER, "36000+0x40"),
+    }, quiet=(5, 10), fires=(12,), clears=17, labels={"topic": "t", "partition": "0"},
+        summary="t [0]: catching up takes 10h 0m 0s, but data will be lost in 8h 0m 0s"),
+    Case("AnnalsDatabaseDown", {
+        'annals_store_up{instance="w1"}': "1+0x30",
+        'annals_store_up{instance="w2"}': "1+0x5 0+0x5 1+0x10",
+    }, quiet=(5, 6), fires=(8,), clears=13,
+        summary="PostgreSQL does not answer; the consumer waits and loses nothing"),
+    Case("AnnalsWritesFail", {
+        'annals_database_up{instance="c1"}': "1+0x5 0+0x5 1+0x10",
+        'annals_database_up{instance="c2"}': "1+0x30",
+    }, quiet=(5, 7), fires=(9,), clears=13, labels={"instance": "c1"},
+        summary="The consumer c1 cannot write: the database refuses or is away"),
+    # a password that was changed under a running consumer
+    Case("AnnalsLoginRefused", {
+        'annals_login_refused{instance="c1", server="kafka"}': "0+0x5 1+0x5 0+0x10",
+        'annals_login_refused{instance="c1", server="postgresql"}': "0+0x30",
+    }, quiet=(5, 6), fires=(8,), clears=13, labels={"instance": "c1", "server": "kafka"},
+        summary="The login of the consumer c1 is refused: kafka"),
+    # one of two consumers; the other's batches hide nothing
+    Case("AnnalsWriteHangs", {
+        'annals_batch_in_flight_seconds{instance="c1"}': "0+0x5 0+60x10 0+0x10",
+        'annals_batch_in_flight_seconds{instance="c2"}': "0+0x5 1+0x30",
+    }, quiet=(5, 8), fires=(9,), clears=17, labels={"instance": "c1"},
+        summary="The consumer c1 has been writing one batch for 3m 0s"),
+    Case("AnnalsConsumerHangs", {
+        'annals_consumer_turn_timestamp_seconds{instance="c1"}': "0+60x10 600+0x10 1260+60x9",
+        'annals_consumer_turn_timestamp_seconds{instance="c2"}': "0+60x40",
+    }, quiet=(10, 12), fires=(13,), clears=22, labels={"instance": "c1"},
+        summary="The loop of the consumer c1 has not turned for 3m 0s"),
+    # its endpoint does not answer while it is frozen, and another consumer goes on
+    Case("AnnalsDown", {WEB: "1+0x30", CONSUMERS: "1+0x30", OTHER_CONSUMER: "1+0x5 0+0x5 1+0x20"},
+        quiet=(5, 7), fires=(9,), clears=14, labels={"job": "annals-consume", "instance": "c2"},
+        summary="annals-consume c2 does not answer"),
+    Case("AnnalsWritesRetried", {
+        'annals_write_retries_total{instance="c1"}': "0+0x10 0+2x20 40+0x40"
+    }, quiet=(10, 16), fires=(30,), clears=60, labels={"instance": "c1"},
+        summary="The consumer c1 repeated 30 writes in 15 minutes"),
+    # for two hours 20 times the usual; "rare" too, but these are few
+    Case("AnnalsServiceFloods", {
+        'annals_client_messages_total{client="crm",instance="c1"}': (
+            "0+150x288 46200+3000x23 115350+150x200"
+        ),
+        'annals_client_messages_total{client="crm",instance="c2"}': (
+            "0+150x288 46200+3000x23 115350+150x200"
+        ),
+        'annals_client_messages_total{client="rare",instance="c1"}': "0+1x288 320+30x224",
+        'annals_client_messages_total{client="robot",instance="c1"}': "0+9000x512",
+    }, quiet=(60, 1435), fires=(1500, 1550), clears=1620, interval="5m", labels={"client": "crm"},
+        summary="crm brings 20 messages a second, more than ten times its usual"),
+    Case("AnnalsLogCut", {'annals_logs_cut_total{instance="c1"}': "0+0x10 1+0x2000"},
+        quiet=(10,), fires=(12, 1000), clears=1500, labels={"instance": "c1"},
+        summary="Logs of which the brokers lost the end: 1; annals ledger names them"),
+    Case("AnnalsDaysRunOut", {
+        **web("annals_store_days_ahead", 'table="a"', "14+0x200"),
+        **web("annals_store_days_ahead", 'table="b"', "3+0x10 2+0x100 14+0x30"),
+    }, quiet=(10, 60), fires=(80,), clears=115,
+        summary="Days ahead that have partitions: only 2; does maintain run?"),
+    Case("AnnalsMaintainFails", {
+        **web("annals_maintain_exit_code", "", "1+0x5 2+0x20 0+0x10"),
+        **web("annals_maintain_timestamp_seconds", "", "0+60x40"),
+        **web("annals_store_up", "", "1+0x40"),
+    }, quiet=(5, 9), fires=(12, 25), clears=28,
+        summary="partitions maintain failed, or has not run for 26 hours"),
+    Case("AnnalsMaintainFails", {
+        **web("annals_maintain_exit_code", "", "0+0x400"),
+        **web("annals_maintain_timestamp_seconds", "", "0+0x330 100000+0x60"),
+        **web("annals_store_up", "", "1+0x400"),
+    }, quiet=(60, 25 * 60), fires=(27 * 60,), clears=30 * 60, interval="5m",
+        summary="partitions maintain failed, or has not run for 26 hours"),
+    Case("AnnalsMaintainFails", {
+        **web("annals_store_up", "", "0+0x10 1+0x40"),
+        **web("annals_maintain_timestamp_seconds", "", "_x20 1200+0x10"),
+    }, quiet=(10,), fires=(18,), clears=22,
+        summary="partitions maintain failed, or has not run for 26 hours"),
+    Case("AnnalsDaysHeld", web("annals_maintain_held", "", "0+0x10 4+0x70 0+0x10"),
+        quiet=(10, 60), fires=(75,), clears=84,
+        summary="Partitions that are held for unsettled messages: 4"),
+    Case("AnnalsVersionsMissing", {
+        **web("annals_gaps_versions", 'entity="a",client="x"', "5+0x300 200+0x700"),
+        **web("annals_gaps_versions", 'entity="b",client="y"', "7000+0x1000"),
+    }, quiet=(60, 24 * 60 + 10), fires=(27 * 60, 40 * 60), clears=51 * 60, interval="5m",
+        summary="195 more versions than a day ago never arrived"),
+    Case("AnnalsGapsUnknown",
         web("annals_gaps_timestamp_seconds", "", "0+0x72 21600+0x24 28800+0x24"),
-        quiet=(60, 4 * 60 + 30),
-        fires=(5 * 60 + 30,),
-        clears=6 * 60 + 30,
-        interval="5m",
-        summary="annals gaps has not completed for 5h 30m 0s",
-    ),
-    Case(
-        "AnnalsArchiveDamaged",
-        web("annals_archive_days_faulty", "", "0+0x10 2+0x20 0+0x10"),
-        quiet=(10,),
-        fires=(12, 30),
-        clears=32,
-        summary="Archived days that are missing, unreadable or changed: 2",
-    ),
-    Case(  # one table of two
-        "AnnalsSealsDiffer",
-        {
-            **web("annals_verify_faults", 'table="a"', "0+0x10 2+0x20 0+0x10"),
-            **web("annals_verify_faults", 'table="b"', "0+0x40"),
-        },
-        quiet=(10,),
-        fires=(12, 30),
-        clears=32,
-        labels={"table": "a"},
-        summary="a: faults in sealed days, as of the latest verify: 2",
-    ),
-    Case(
-        "AnnalsVerifyMissing",
-        {
-            **web("annals_verify_timestamp_seconds", 'table="a"', "0+0x2400 720000+0x60"),
-            **web("annals_verify_timestamp_seconds", 'table="b"', "0+300x2460"),
-        },
-        quiet=(60, 8 * 1440 + 30),
-        fires=(8 * 1440 + 70,),
-        clears=2401 * 5,
-        labels={"table": "a"},
-        summary="a: partitions verify has not completed for 8d 1h 10m 0s",
-        interval="5m",
-    ),
-    Case(
-        "AnnalsDaysNotDropped",
-        {
-            **web("annals_store_days_overdue", 'table="a"', "1+0x120 3+0x360 1+0x100"),
-            **web("annals_store_days_overdue", 'table="b"', "1+0x600"),
-            **web("annals_maintain_held", "", "2+0x600"),
-        },
-        quiet=(10 * 60, 30 * 60),
-        fires=(39 * 60,),
-        clears=43 * 60,
-        interval="5m",
-        summary="Partitions that are older than retention and not held: 2",
-    ),
-    Case(
-        "AnnalsHalted",
-        {
-            **web("annals_store_halted", PLACE, "0+0x5 1+0x5 0+0x5"),
-            **web("annals_store_halted", OTHER, "0+0x20"),
-        },
-        quiet=(5,),
-        fires=(7,),
-        clears=12,
-        labels={"topic": "t", "partition": "0"},
-        summary="t [0] is halted: too many bad messages",
-    ),
-    Case(
-        "AnnalsDoesNotAddUp",
-        web("annals_store_faults", "", "0+0x5 3+0x5 0+0x5"),
-        quiet=(5, 6),
-        fires=(8,),
-        clears=12,
-        summary="Faults in the ledger: 3; annals ledger lists them",
-    ),
-    Case(  # one of two consumers hangs: the other still reports on its own partition
-        "AnnalsConsumerSilent",
-        {
-            **web("annals_store_seen_timestamp_seconds", PLACE, "0+60x10 600+0x10 1260+60x20"),
-            **web("annals_store_seen_timestamp_seconds", OTHER, "0+60x60"),
-        },
-        quiet=(10, 14),
-        fires=(17, 20),
-        clears=22,
-        labels={"topic": "t"},
-        summary="t: partitions on which no consumer has reported for 5 minutes: 1",
-    ),
-    Case(
-        "AnnalsBrokersSilent",
-        {
-            **web("annals_store_end_known_timestamp_seconds", PLACE, "0+60x10 600+0x10 1260+60x9"),
-            **web("annals_store_end_known_timestamp_seconds", OTHER, "0+60x60"),
-        },
-        quiet=(10, 15),
-        fires=(18, 20),
-        clears=22,
-        labels={"topic": "t"},
-        summary="t: partitions about which the brokers have not answered for 5 minutes: 1",
-    ),
-    Case(
-        "AnnalsNothingRead",
-        {
-            **web("annals_store_read_total", PLACE, "0+10x10 100+0x40 100+10x30"),
-            **web("annals_store_read_total", OTHER, "0+10x90"),
-            **web("annals_store_lag", PLACE, "5+0x90"),
-            **web("annals_store_lag", OTHER, "5+0x90"),
-            **web("annals_store_halted", PLACE, "0+0x90"),
-        },
-        quiet=(10, 35),
-        fires=(45,),
-        clears=60,
-        labels={"topic": "t"},
-        summary="t: partitions with unread messages of which none is read: 1",
-    ),
-    Case(
-        "AnnalsTopicNeverRead",
-        web("annals_store_topics_never_read", "", "0+0x10 2+0x70 0+0x10"),
-        quiet=(10, 60),
-        fires=(75,),
-        clears=84,
-        summary="Topics that were never read: 2; annals ledger names them",
-    ),
-    Case(
-        "AnnalsLagGrows",
-        {
-            **web("annals_store_lag", PLACE, "3000+0x10 3000+500x40 0+0x30"),
-            **web("annals_store_lag", OTHER, "3000+0x10 3000+500x40 0+0x30"),
-        },
-        quiet=(10, 20),
-        fires=(40,),
-        clears=55,
-        summary="35000 messages are unread, and the number grows",
-    ),
-    Case(  # a message whose retry is scheduled is not settled
-        "AnnalsQuarantine",
-        {
-            **web("annals_store_quarantine", 'status="new",reason="not_json"', "2+0x10 0+0x20"),
-            **web("annals_store_quarantine", 'status="retrying",reason="not_json"',
-                  "0+0x10 2+0x10 stale"),
-        },
-        quiet=(4,),
-        fires=(6, 10, 15, 20),
-        clears=23,
-        labels={"reason": "not_json"},
-        summary="Messages in quarantine for not_json: 2",
-    ),
-    Case(
-        "AnnalsBreakGlass",
-        {'annals_break_glass_logins_total{instance="w1"}': "0+0x20 1+0x60"},
-        quiet=(10, 20),
-        fires=(21, 30),
-        clears=40,
-        labels={"instance": "w1"},
-        summary="Somebody logged in with a break-glass link at w1",
-    ),
-    Case(
-        "AnnalsBreakGlass",
-        {'annals_break_glass_logins_total{instance="w1"}': "_x10 1+0x60"},
-        quiet=(5, 9),
-        fires=(11, 20),
-        clears=30,
-        labels={"instance": "w1"},
-        summary="Somebody logged in with a break-glass link at w1",
-    ),
+        quiet=(60, 4 * 60 + 30), fires=(5 * 60 + 30,), clears=6 * 60 + 30, interval="5m",
+        summary="annals gaps has not completed for 5h 30m 0s"),
+    Case("AnnalsArchiveDamaged", web("annals_archive_days_faulty", "", "0+0x10 2+0x20 0+0x10"),
+        quiet=(10,), fires=(12, 30), clears=32,
+        summary="Archived days that are missing, unreadable or changed: 2"),
+    # one table of two
+    Case("AnnalsSealsDiffer", {
+        **web("annals_verify_faults", 'table="a"', "0+0x10 2+0x20 0+0x10"),
+        **web("annals_verify_faults", 'table="b"', "0+0x40"),
+    }, quiet=(10,), fires=(12, 30), clears=32, labels={"table": "a"},
+        summary="a: faults in sealed days, as of the latest verify: 2"),
+    Case("AnnalsVerifyMissing", {
+        **web("annals_verify_timestamp_seconds", 'table="a"', "0+0x2400 720000+0x60"),
+        **web("annals_verify_timestamp_seconds", 'table="b"', "0+300x2460"),
+    }, quiet=(60, 8 * 1440 + 30), fires=(8 * 1440 + 70,), clears=2401 * 5, interval="5m",
+        labels={"table": "a"}, summary="a: partitions verify has not completed for 8d 1h 10m 0s"),
+    Case("AnnalsDaysNotDropped", {
+        **web("annals_store_days_overdue", 'table="a"', "1+0x120 3+0x360 1+0x100"),
+        **web("annals_store_days_overdue", 'table="b"', "1+0x600"),
+        **web("annals_maintain_held", "", "2+0x600"),
+    }, quiet=(10 * 60, 30 * 60), fires=(39 * 60,), clears=43 * 60, interval="5m",
+        summary="Partitions that are older than retention and not held: 2"),
+    Case("AnnalsHalted", {
+        **web("annals_store_halted", PLACE, "0+0x5 1+0x5 0+0x5"),
+        **web("annals_store_halted", OTHER, "0+0x20"),
+    }, quiet=(5,), fires=(7,), clears=12, labels={"topic": "t", "partition": "0"},
+        summary="t [0] is halted: too many bad messages"),
+    Case("AnnalsDoesNotAddUp", web("annals_store_faults", "", "0+0x5 3+0x5 0+0x5"),
+        quiet=(5, 6), fires=(8,), clears=12,
+        summary="Faults in the ledger: 3; annals ledger lists them"),
+    # one of two consumers hangs: the other still reports on its own partition
+    Case("AnnalsConsumerSilent", {
+        **web("annals_store_seen_timestamp_seconds", PLACE, "0+60x10 600+0x10 1260+60x20"),
+        **web("annals_store_seen_timestamp_seconds", OTHER, "0+60x60"),
+    }, quiet=(10, 14), fires=(17, 20), clears=22, labels={"topic": "t"},
+        summary="t: partitions on which no consumer has reported for 5 minutes: 1"),
+    Case("AnnalsBrokersSilent", {
+        **web("annals_store_end_known_timestamp_seconds", PLACE, "0+60x10 600+0x10 1260+60x9"),
+        **web("annals_store_end_known_timestamp_seconds", OTHER, "0+60x60"),
+    }, quiet=(10, 15), fires=(18, 20), clears=22, labels={"topic": "t"},
+        summary="t: partitions about which the brokers have not answered for 5 minutes: 1"),
+    Case("AnnalsNothingRead", {
+        **web("annals_store_read_total", PLACE, "0+10x10 100+0x40 100+10x30"),
+        **web("annals_store_read_total", OTHER, "0+10x90"),
+        **web("annals_store_lag", PLACE, "5+0x90"),
+        **web("annals_store_lag", OTHER, "5+0x90"),
+        **web("annals_store_halted", PLACE, "0+0x90"),
+    }, quiet=(10, 35), fires=(45,), clears=60, labels={"topic": "t"},
+        summary="t: partitions with unread messages of which none is read: 1"),
+    Case("AnnalsTopicNeverRead", web("annals_store_topics_never_read", "", "0+0x10 2+0x70 0+0x10"),
+        quiet=(10, 60), fires=(75,), clears=84,
+        summary="Topics that were never read: 2; annals ledger names them"),
+    Case("AnnalsLagGrows", {
+        **web("annals_store_lag", PLACE, "3000+0x10 3000+500x40 0+0x30"),
+        **web("annals_store_lag", OTHER, "3000+0x10 3000+500x40 0+0x30"),
+    }, quiet=(10, 20), fires=(40,), clears=55,
+        summary="35000 messages are unread, and the number grows"),
+    # a message whose retry is scheduled is not settled
+    Case("AnnalsQuarantine", {
+        **web("annals_store_quarantine", 'status="new",reason="not_json"', "2+0x10 0+0x20"),
+        **web("annals_store_quarantine", 'status="retrying",reason="not_json"',
+              "0+0x10 2+0x10 stale"),
+    }, quiet=(4,), fires=(6, 10, 15, 20), clears=23, labels={"reason": "not_json"},
+        summary="Messages in quarantine for not_json: 2"),
+    Case("AnnalsBreakGlass", {'annals_break_glass_logins_total{instance="w1"}': "0+0x20 1+0x60"},
+        quiet=(10, 20), fires=(21, 30), clears=40, labels={"instance": "w1"},
+        summary="Somebody logged in with a break-glass link at w1"),
+    Case("AnnalsBreakGlass", {'annals_break_glass_logins_total{instance="w1"}': "_x10 1+0x60"},
+        quiet=(5, 9), fires=(11, 20), clears=30, labels={"instance": "w1"},
+        summary="Somebody logged in with a break-glass link at w1"),
     *(
-        Case(
-            "AnnalsJournalFails",
-            {f'annals_journal_failures_total{{instance="w1",became="{became}"}}': values},
-            quiet=(5, 9),
-            fires=(11, 14),
-            clears=25,
-            labels={"instance": "w1", "became": became},
-            summary=f"w1 cannot write the access journal: requests are {became}",
-        )
+        Case("AnnalsJournalFails", {
+            f'annals_journal_failures_total{{instance="w1",became="{became}"}}': values
+        }, quiet=(5, 9), fires=(11, 14), clears=25, labels={"instance": "w1", "became": became},
+            summary=f"w1 cannot write the access journal: requests are {became}")
         for became, values in (("refused", "0+0x10 3+0x40"), ("answered", "_x10 1+0x40"))
     ),
-    Case(
-        "AnnalsManyOpened",
-        {
-            'annals_journal_most_opened{instance="w1",actor="person"}': "150x10 250x10 20x40",
-            'annals_journal_most_opened{instance="w1",actor="program"}': "5000x60",
-        },
-        quiet=(5, 9),
-        fires=(12, 20),
-        clears=30,
-        labels={},
-        summary="A person has opened 250 different applications in an hour",
-    ),
+    Case("AnnalsManyOpened", {
+        'annals_journal_most_opened{instance="w1",actor="person"}': "150x10 250x10 20x40",
+        'annals_journal_most_opened{instance="w1",actor="program"}': "5000x60",
+    }, quiet=(5, 9), fires=(12, 20), clears=30,
+        summary="A person has opened 250 different applications in an hour"),
     *(
-        Case(
-            "AnnalsNeedToKnowFails",
-            {
-                'annals_need_to_know_refusals_total{instance="w1",why="error"}': values,
-                'annals_need_to_know_refusals_total{instance="w1",why="rule"}': "0+5x70",
-            },
-            quiet=(5, 9),
-            fires=(11, 20),
-            clears=30,
-            labels={"instance": "w1", "why": "error"},
+        Case("AnnalsNeedToKnowFails", {
+            'annals_need_to_know_refusals_total{instance="w1",why="error"}': values,
+            'annals_need_to_know_refusals_total{instance="w1",why="rule"}': "0+5x70",
+        }, quiet=(5, 9), fires=(11, 20), clears=30, labels={"instance": "w1", "why": "error"},
             summary="The rule of ANNALS_NEED_TO_KNOW fails at w1: what it does not answer about "
-            "stays closed",
-        )
+                    "stays closed")
         for values in ("0+0x10 3+0x60", "_x10 1+0x60")
     ),
-    Case(
-        "AnnalsErrors",
-        {
-            'annals_http_requests_total{status="200"}': "0+90x60",
-            'annals_http_requests_total{status="500"}': "0+0x10 0+10x20 200+0x30",
-        },
-        quiet=(10, 15),
-        fires=(25,),
-        clears=38,
-        summary="10% of the answers are errors",
-    ),
-    Case(  # not all of them are bad, and one topic of two
-        "AnnalsQuarantineGrows",
-        {
-            'annals_quarantined_total{topic="t",reason="not_json"}': "0+0x10 0+20x20 400+0x40",
-            'annals_quarantined_total{topic="u",reason="not_json"}': "0+1x70",
-            'annals_messages_total{topic="t",became="stored"}': "0+180x70",
-            'annals_messages_total{topic="t",became="quarantined"}': "0+0x10 0+20x20 400+0x40",
-            'annals_messages_total{topic="u",became="stored"}': "0+1x70",
-        },
-        quiet=(10,),
-        fires=(30,),
-        clears=60,
-        labels={"topic": "t"},
-        summary="t: 10% of the messages of 15 minutes are in quarantine",
-    ),
-    Case(
-        "AnnalsWalNotArchived",
+    Case("AnnalsErrors", {
+        'annals_http_requests_total{status="200"}': "0+90x60",
+        'annals_http_requests_total{status="500"}': "0+0x10 0+10x20 200+0x30",
+    }, quiet=(10, 15), fires=(25,), clears=38, summary="10% of the answers are errors"),
+    # not all of them are bad, and one topic of two
+    Case("AnnalsQuarantineGrows", {
+        'annals_quarantined_total{topic="t",reason="not_json"}': "0+0x10 0+20x20 400+0x40",
+        'annals_quarantined_total{topic="u",reason="not_json"}': "0+1x70",
+        'annals_messages_total{topic="t",became="stored"}': "0+180x70",
+        'annals_messages_total{topic="t",became="quarantined"}': "0+0x10 0+20x20 400+0x40",
+        'annals_messages_total{topic="u",became="stored"}': "0+1x70",
+    }, quiet=(10,), fires=(30,), clears=60, labels={"topic": "t"},
+        summary="t: 10% of the messages of 15 minutes are in quarantine"),
+    Case("AnnalsWalNotArchived",
         web("annals_store_wal_archive_failing", "", "0+0x10 1+0x30 0+0x10"),
-        quiet=(10, 24),
-        fires=(27, 40),
-        clears=42,
-        summary="PostgreSQL cannot archive its WAL: backups have no newer moment, and pg_wal grows",
-    ),
-    Case(
-        "AnnalsPreparedLeft",
+        quiet=(10, 24), fires=(27, 40), clears=42,
+        summary="PostgreSQL cannot archive its WAL: backups have no newer moment, and "
+                "pg_wal grows"),
+    Case("AnnalsPreparedLeft",
         web("annals_store_prepared_transactions_left", "", "0+0x10 2+0x30 0+0x10"),
-        quiet=(10, 14),
-        fires=(17, 40),
-        clears=42,
-        summary="Prepared transactions that Citus does not complete, and what they lock stays"
-        " locked: 2",
-    ),
-    Case(
-        "AnnalsRestarts",
-        {
-            'process_start_time_seconds{job="annals-consume",instance="c"}':
-                "0+0x10 60 120 180 240 240+0x60",
-            'process_start_time_seconds{job="annals-consume",instance="d"}': "0+0x80",
-        },
-        quiet=(10, 13),
-        fires=(15, 30),
-        clears=50,
+        quiet=(10, 14), fires=(17, 40), clears=42,
+        summary="Prepared transactions that Citus does not complete, and what they lock stays "
+                "locked: 2"),
+    Case("AnnalsRestarts", {
+        'process_start_time_seconds{job="annals-consume",instance="c"}':
+            "0+0x10 60 120 180 240 240+0x60",
+        'process_start_time_seconds{job="annals-consume",instance="d"}': "0+0x80",
+    }, quiet=(10, 13), fires=(15, 30), clears=50,
         labels={"job": "annals-consume", "instance": "c"},
-        summary="annals-consume c has started 4 times in 30 minutes",
-    ),
-    Case(
-        "AnnalsReadingPaused",
-        {
-            'annals_paused{instance="c1"}': "0+0x10 1+0x20 0+0x20",
-            'annals_paused{instance="c2"}': "0+0x5 1 0 1 0 1 0+0x50",
-        },
-        quiet=(10, 20),
-        fires=(27, 30),
-        clears=32,
-        labels={"instance": "c1"},
-        summary="The consumer c1 has read nothing for 15 minutes: it waits for the database",
-    ),
-    Case(
-        "AnnalsDaysMissing",
-        {
-            **web("annals_store_days_missing", 'table="a"', "1+0x60 0+0x12 2+0x360 0+0x50"),
-            **web("annals_store_days_missing", 'table="b"', "0+0x600"),
-        },
-        quiet=(5 * 60, 20 * 60),
-        fires=(33 * 60,),
-        clears=37 * 60,
-        labels={"table": "a"},
-        interval="5m",
-        summary="a: days inside the window that have no partition: 2",
-    ),
-    Case(
-        "AnnalsDetachPending",
+        summary="annals-consume c has started 4 times in 30 minutes"),
+    Case("AnnalsReadingPaused", {
+        'annals_paused{instance="c1"}': "0+0x10 1+0x20 0+0x20",
+        'annals_paused{instance="c2"}': "0+0x5 1 0 1 0 1 0+0x50",
+    }, quiet=(10, 20), fires=(27, 30), clears=32, labels={"instance": "c1"},
+        summary="The consumer c1 has read nothing for 15 minutes: it waits for the database"),
+    Case("AnnalsDaysMissing", {
+        **web("annals_store_days_missing", 'table="a"', "1+0x60 0+0x12 2+0x360 0+0x50"),
+        **web("annals_store_days_missing", 'table="b"', "0+0x600"),
+    }, quiet=(5 * 60, 20 * 60), fires=(33 * 60,), clears=37 * 60, interval="5m",
+        labels={"table": "a"}, summary="a: days inside the window that have no partition: 2"),
+    Case("AnnalsDetachPending",
         web("annals_store_days_pending", 'table="a"', "0+0x10 1+0x150 0+0x10"),
-        quiet=(10, 120),
-        fires=(135,),
-        clears=163,
-        labels={"table": "a"},
-        summary="a: days whose detach was interrupted and not completed: 1",
-    ),
-    Case(  # full now, and later not
-        "AnnalsDiskFills",
-        {
-            f"node_filesystem_avail_bytes{{{DISK}}}": "50+0x10 10+0x60 50+0x500",
-            f"node_filesystem_size_bytes{{{DISK}}}": "100+0x600",
-        },
-        quiet=(10, 30),
-        fires=(45, 70),
-        clears=550,
+        quiet=(10, 120), fires=(135,), clears=163, labels={"table": "a"},
+        summary="a: days whose detach was interrupted and not completed: 1"),
+    # full now, and later not
+    Case("AnnalsDiskFills", {
+        f"node_filesystem_avail_bytes{{{DISK}}}": "50+0x10 10+0x60 50+0x500",
+        f"node_filesystem_size_bytes{{{DISK}}}": "100+0x600",
+    }, quiet=(10, 30), fires=(45, 70), clears=550,
         labels={"job": "postgres-disk", "instance": "p", "mountpoint": "/data"},
-        summary="The disk of PostgreSQL at p (/data) is nearly full, or will be within 3 days",
-    ),
-    Case(  # half is free, and it will be gone
-        "AnnalsDiskFills",
-        {
-            f"node_filesystem_avail_bytes{{{DISK}}}": "90000+0x72 90000-150x100 75000+0x300",
-            f"node_filesystem_size_bytes{{{DISK}}}": "100000+0x500",
-        },
-        quiet=(6 * 60,),
-        fires=(14 * 60,),
-        clears=24 * 60,
+        summary="The disk of PostgreSQL at p (/data) is nearly full, or will be within 3 days"),
+    # half is free, and it will be gone
+    Case("AnnalsDiskFills", {
+        f"node_filesystem_avail_bytes{{{DISK}}}": "90000+0x72 90000-150x100 75000+0x300",
+        f"node_filesystem_size_bytes{{{DISK}}}": "100000+0x500",
+    }, quiet=(6 * 60,), fires=(14 * 60,), clears=24 * 60, interval="5m",
         labels={"job": "postgres-disk", "instance": "p", "mountpoint": "/data"},
-        interval="5m",
-        summary="The disk of PostgreSQL at p (/data) is nearly full, or will be within 3 days",
-    ),
-    Case(
-        "AnnalsDiskUnknown",
-        {f"node_filesystem_avail_bytes{{{DISK}}}": "50+0x10 _x90 50+0x20"},
-        quiet=(10, 60),
-        fires=(90,),
-        clears=105,
-        labels={"job": "postgres-disk"},
+        summary="The disk of PostgreSQL at p (/data) is nearly full, or will be within 3 days"),
+    Case("AnnalsDiskUnknown", {f"node_filesystem_avail_bytes{{{DISK}}}": "50+0x10 _x90 50+0x20"},
+        quiet=(10, 60), fires=(90,), clears=105, labels={"job": "postgres-disk"},
         summary="Nobody watches the disk of PostgreSQL: Prometheus has no filesystem of the job "
-        "postgres-disk",
-    ),
-    Case(
-        "AnnalsArchiveUnchecked",
+                "postgres-disk"),
+    Case("AnnalsMarkRemoved", web("annals_marked_fields", "", "9+0x60 8+0x2000"),
+        quiet=(30,), fires=(62,), clears=1600,
+        summary="Fewer sensitive fields are masked than within the last day; now: 8"),
+    Case("AnnalsArchiveUnchecked",
         web("annals_archive_oldest_check_timestamp_seconds", "", "0+0x1200 3600000+0x60"),
-        quiet=(60, 35 * 1440),
-        fires=(36 * 1440,),
-        clears=1201 * 60,
-        interval="1h",
-        summary="An archived day was last checked 36d 0h 0m 0s ago",
-    ),
-    Case(
-        "AnnalsTokensRefused",
-        {
-            'annals_http_requests_total{instance="w1",status="401"}': "0+0x10 0+40x20 800+0x40",
-            'annals_http_requests_total{instance="w1",status="200"}': "0+900x70",
-        },
-        quiet=(10, 15),
-        fires=(28,),
-        clears=50,
-        summary="600 requests without a valid login or token in 15 minutes",
-    ),
-    Case(
-        "AnnalsOldServiceFails",
-        {
-            'annals_fallback_requests_total{result="answered"}': "0+8x60",
-            'annals_fallback_requests_total{result="failed"}': "0+0x20 0+1x20 20+0x40",
-            'annals_fallback_requests_total{result="cut"}': "0+0x20 0+1x20 20+0x40",
-        },
-        quiet=(10, 20),
-        fires=(40,),
-        clears=55,
+        quiet=(60, 35 * 1440), fires=(36 * 1440,), clears=1201 * 60, interval="1h",
+        summary="An archived day was last checked 36d 0h 0m 0s ago"),
+    Case("AnnalsTokensRefused", {
+        'annals_http_requests_total{instance="w1",status="401"}': "0+0x10 0+40x20 800+0x40",
+        'annals_http_requests_total{instance="w1",status="200"}': "0+900x70",
+    }, quiet=(10, 15), fires=(28,), clears=50,
+        summary="600 requests without a valid login or token in 15 minutes"),
+    Case("AnnalsOldServiceFails", {
+        'annals_fallback_requests_total{result="answered"}': "0+8x60",
+        'annals_fallback_requests_total{result="failed"}': "0+0x20 0+1x20 20+0x40",
+        'annals_fallback_requests_total{result="cut"}': "0+0x20 0+1x20 20+0x40",
+    }, quiet=(10, 20), fires=(40,), clears=55,
         summary="20% of the questions to the old service have no answer: older versions may be "
-        "missing",
-    ),
-    Case(
-        "AnnalsBusy",
-        {'annals_dear_questions_refused_total{instance="w1"}': "0+0x10 0+2x20 40+0x40"},
-        quiet=(10, 15),
-        fires=(28,),
-        clears=50,
-        summary="30 dear questions were refused in 15 minutes: the web is busy with others",
-    ),
-    Case(
-        "AnnalsTooLong",
-        {
-            'annals_requests_stopped_total{instance="w1",why="too_long"}': "0+0x10 0+2x20 40+0x40",
-            'annals_requests_stopped_total{instance="w1",why="client_left"}': "0+50x70",
-        },
-        quiet=(10, 15),
-        fires=(28,),
-        clears=50,
-        summary="30 requests in 15 minutes did not end within ANNALS_REQUEST_SECONDS",
-    ),
+                "missing"),
+    Case("AnnalsBusy", {
+        'annals_dear_questions_refused_total{instance="w1"}': "0+0x10 0+2x20 40+0x40"
+    }, quiet=(10, 15), fires=(28,), clears=50,
+        summary="30 dear questions were refused in 15 minutes: the web is busy with others"),
+    Case("AnnalsTooLong", {
+        'annals_requests_stopped_total{instance="w1"}': "0+0x10 0+2x20 40+0x40",
+    }, quiet=(10, 15), fires=(28,), clears=50,
+        summary="30 requests in 15 minutes did not end within ANNALS_REQUEST_SECONDS"),
 ]  # fmt: skip
 
 
@@ -721,3 +397,64 @@ def test_it_fires_and_clears(case: Case, tmp_path: Path) -> None:
     )
     done = subprocess.run([promtool, "test", "rules", file], capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+PAGE = (ROOT / "docs/runbook.md").read_text()
+GROUPS: list[dict[str, Any]] = yaml.safe_load((ROOT / "docker/prometheus/rules.yaml").read_text())[
+    "groups"
+]
+ALERTS = [rule for group in GROUPS for rule in group["rules"]]
+SECTIONS = dict(re.findall(r"^### (Annals\w+)\n(.*?)(?=^##|\Z)", PAGE, re.MULTILINE | re.DOTALL))
+PARTS = ("**Look:**", "**Do:**", "**How long:**")
+
+
+def test_the_sections_are_the_alerts_in_their_order() -> None:
+    assert list(SECTIONS) == [rule["alert"] for rule in ALERTS]
+
+
+@pytest.mark.parametrize("rule", ALERTS, ids=lambda rule: rule["alert"])
+def test_an_alert_leads_to_its_section(rule: dict[str, Any]) -> None:
+    anchor = rule["alert"].lower()
+    assert rule["annotations"]["runbook_url"] == f"{{{{ $externalLabels.runbook }}}}#{anchor}"
+
+
+@pytest.mark.parametrize("rule", ALERTS, ids=lambda rule: rule["alert"])
+def test_a_section_says_what_where_and_how_long(rule: dict[str, Any]) -> None:
+    section = SECTIONS[rule["alert"]]
+    means = section.strip()
+    assert means.startswith(f"*{rule['labels']['severity']}.* ")
+    places = [section.index(part) for part in PARTS]
+    assert places == sorted(places)
+    assert all(section.count(part) == 1 for part in PARTS)
+    look = section[places[0] : places[1]]
+    assert "`" in look, "which command, query or log shows it?"
+
+
+def test_alerts_name_only_jobs_that_are_scraped() -> None:
+    settings = yaml.safe_load((ROOT / "docker/prometheus/prometheus.yaml").read_text())
+    jobs = {job["job_name"] for job in settings["scrape_configs"]}
+    asked = {
+        (rule["alert"], pattern)
+        for rule in ALERTS
+        for pattern in re.findall(r'\bjob=~?"([^"]+)"', rule["expr"])
+    }
+    assert asked
+    missing = {each for each in asked if not any(re.fullmatch(each[1], job) for job in jobs)}
+    assert missing == set()
+
+
+def test_the_commands_exist() -> None:
+    """Also their actions and options, as docs/commands.md has them."""
+    reference = commands_page()
+    ours = set(re.findall(r"^#+ annals (.+)$", reference, re.MULTILINE))
+    asked = re.findall(r"annals ([a-z-]+(?: [a-z]+\b)?)([^`\n]*)", PAGE)
+    assert len(asked) > 30
+    for words, rest in asked:
+        name = words.split()[0]
+        assert words in ours or name in ours, words
+        if words in ours:
+            section = re.split(rf"^#+ annals {words}$", reference, flags=re.MULTILINE)[1]
+            known = section.split("\n#")[0]
+            for option in re.findall(r"(?<!\S)--[a-z-]+", rest):
+                assert f"`{option}" in known, f"{words} {option}"
+        assert name in management.get_commands()

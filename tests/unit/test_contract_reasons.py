@@ -1,31 +1,24 @@
 """docs/contract.md: the examples have the reasons that it says, and its rules are those of code."""
 
-from __future__ import annotations
-
 import json
 import os
-import re
 import subprocess
 import sys
-from dataclasses import replace
 from datetime import date
 from io import StringIO
 from pathlib import Path
 from typing import Any
 
 import jsonschema
-import jsonschema_rs
 import pytest
 from django.core.management import CommandError, call_command
 
-from annals import docs
+from history.daily.window import Window
 from history.entities import BY_NAME, ENTITIES
-from history.kinds import Envelope, EnvelopeForm
-from history.window import Window
-from ingest.contract import page, schema
-from ingest.contract.page import BREACHES, good, value
+from ingest import contract
 from ingest.source.decode import Reason, Rejected, decode
-from tests import need
+from scripts import pages as docs
+from scripts.contract_page import BREACHES, good, value
 from tests.messages import CHILD, message
 
 WINDOW = Window(date(2026, 9, 1), date(2026, 12, 1))
@@ -47,21 +40,10 @@ def test_the_example_has_its_reason(reason: Reason) -> None:
     assert caught.value.reason is reason
 
 
-def test_what_only_the_database_finds_decodes() -> None:
-    found = [each for each in BREACHES.values() if each.by_database and each.example]
-    assert len(found) == 2
-    for each in found:
-        assert decode(message(value(each.example or ""), topic=CHILD), WINDOW)
-
-
-def test_the_examples_are_bad_by_one_field_only() -> None:
-    assert decode(message(value(good()), topic=CHILD), WINDOW).id == "T1"
-
-
 def test_the_example_of_a_good_message_is_good() -> None:
     text = PAGE.partition("```json\n")[2].partition("```")[0]
     assert decode(message(text.encode(), topic=CHILD), WINDOW).product_instance_id == "A1"
-    jsonschema.validate(json.loads(text), schema.of_entity(BY_NAME["product-task"]))
+    jsonschema.validate(json.loads(text), contract.of_entity(BY_NAME["product-task"]))
 
 
 def test_the_sentence_of_the_page_is_the_one_that_is_said() -> None:
@@ -80,16 +62,7 @@ def test_the_command_prints_the_documents() -> None:
     assert printed("schema") == json.loads((docs.DOCS / "schema/message.schema.json").read_text())
     assert printed("asyncapi") == json.loads((docs.DOCS / "asyncapi.json").read_text())
     for entity in ENTITIES:
-        assert printed("schema", "--entity", entity.name) == schema.of_entity(entity)
-
-
-def test_of_a_kind_with_another_envelope_it_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    entity = replace(ENTITIES[0], envelope=Envelope(EnvelopeForm.CLOUDEVENTS, (), ()))
-    monkeypatch.setitem(BY_NAME, entity.name, entity)
-    out, err = StringIO(), StringIO()
-    call_command("contract", "schema", "--entity", entity.name, stdout=out, stderr=err)
-    assert json.loads(out.getvalue()) == schema.of_entity(ENTITIES[0])
-    assert f"{entity.name} declares an envelope" in err.getvalue()
+        assert printed("schema", "--entity", entity.name) == contract.of_entity(entity)
 
 
 KINDS = """
@@ -121,7 +94,7 @@ def test_declared_kinds_have_theirs(tmp_path: Path) -> None:
     orders, pledges = (document["components"]["schemas"][name] for name in ("order", "pledge"))
     assert orders == {"$ref": "#/components/schemas/message"}
     assert "loanId" in pledges["required"]
-    assert schema.APPLICATION not in pledges["properties"]
+    assert contract.APPLICATION not in pledges["properties"]
 
 
 @pytest.mark.parametrize("words", [[], ["schema", "--entity", "loan"]])
@@ -145,7 +118,7 @@ def references(part: Any) -> list[str]:
 
 
 def test_the_asyncapi_document_has_every_topic_with_the_messages_of_its_kind() -> None:
-    document = schema.document()
+    document = contract.document()
     assert document["asyncapi"] == "3.0.0"
     assert all(resolved(document, each) for each in references(document))
     topics = {topic: entity.name for entity in ENTITIES for topic in entity.topics}
@@ -158,27 +131,10 @@ def test_the_asyncapi_document_has_every_topic_with_the_messages_of_its_kind() -
 
 @pytest.mark.parametrize("entity", ENTITIES, ids=lambda entity: entity.name)
 def test_the_payload_of_a_channel_is_the_schema_of_its_kind(entity: Any) -> None:
-    document = schema.document()
+    document = contract.document()
     payload = resolved(document, document["components"]["messages"][entity.name]["payload"]["$ref"])
     validator = jsonschema.Draft202012Validator({**document, **payload})
     whole = json.loads(good())
     assert validator.is_valid(whole)
     del whole["productInstanceId"]
     assert validator.is_valid(whole) is (entity.parent is None)
-
-
-def test_the_tables_have_one_row_for_each() -> None:
-    parts = page.parts()
-    assert len(re.findall(r"^\| `", parts["reasons"], re.MULTILINE)) == len(Reason)
-    assert len(re.findall(r"^\| `", parts["examples"], re.MULTILINE)) == len(Reason)
-    assert len(re.findall(r"^\| `", parts["topics"], re.MULTILINE)) == 10
-
-
-@pytest.mark.languages
-def test_the_asyncapi_document_is_one(tmp_path: Path) -> None:
-    need.node()
-    npm = ("npm", "install", "--ignore-scripts", "--no-audit", "--prefix", str(tmp_path))
-    subprocess.run([*npm, "@asyncapi/specs@6.11.1"], check=True, capture_output=True, timeout=300)
-    specs = tmp_path / "node_modules" / "@asyncapi" / "specs" / "schemas"
-    definition = json.loads((specs / "3.0.0-without-$id.json").read_text())
-    jsonschema_rs.validator_for(definition).validate(schema.document())

@@ -1,11 +1,7 @@
 """The JSON Schema and the decoder accept the same messages, except for what BEYOND names."""
 
-from __future__ import annotations
-
 import json
 import re
-from dataclasses import replace
-from itertools import product
 from typing import Any
 
 import jsonschema
@@ -15,18 +11,18 @@ from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
 from history.entities import BY_NAME, ENTITIES
-from ingest.contract import schema
+from ingest import contract
 from ingest.source.decode import Decode, Expired, Reason, Rejected, decode
-from ingest.source.envelope import Shape
-from tests.messages import STRANGE, TOPIC, WINDOW, fields, message, nested, value, with_data
+from tests.messages import TOPIC, WINDOW, fields, message, nested, value, with_data
 
 CHILD = BY_NAME["product-task"]
-WHOLE = jsonschema_rs.validator_for(schema.of_all())
-OF_KIND = {each.name: jsonschema_rs.validator_for(schema.of_entity(each)) for each in ENTITIES}
-REGISTRY = jsonschema_rs.Registry([(schema.NAME, schema.of_all())])
+WHOLE = jsonschema_rs.validator_for(contract.of_all())
+OF_KIND = {each.name: jsonschema_rs.validator_for(contract.of_entity(each)) for each in ENTITIES}
+REGISTRY = jsonschema_rs.Registry([(contract.NAME, contract.of_all())])
 IN_WHOLE = {
     each.name: jsonschema_rs.validator_for(
-        {"$schema": schema.DIALECT, "$ref": f"{schema.NAME}#/$defs/{each.name}"}, registry=REGISTRY
+        {"$schema": contract.DIALECT, "$ref": f"{contract.NAME}#/$defs/{each.name}"},
+        registry=REGISTRY,
     )
     for each in ENTITIES
 }
@@ -41,11 +37,6 @@ def decodes(body: bytes, topic: str = TOPIC, decode: Decode = decode) -> bool:
     except Rejected as error:
         return error.reason is Reason.FUTURE
     return True
-
-
-def test_the_schemas_are_schemas() -> None:
-    for each in (schema.of_all(), *map(schema.of_entity, ENTITIES)):
-        jsonschema.Draft202012Validator.check_schema(each)
 
 
 # Every field at its limits and just beyond them.
@@ -92,27 +83,6 @@ def test_they_agree_at_the_limits_of_each_field(name: str) -> None:
             check(body, entity)
 
 
-def test_another_field_may_name_the_parent() -> None:
-    """A declared kind says which: then productInstanceId is a field as any other."""
-    entity = replace(CHILD, parent="orderId")
-    validators = [
-        jsonschema_rs.validator_for(schema.of_entity(entity)),
-        jsonschema_rs.validator_for(schema.kind(entity, "#")),
-    ]
-    own = Decode({CHILD.topics[0]: Shape({schema.APPLICATION: "orderId"})})
-    for name in (*EDGES, "orderId"):
-        for edge in EDGES.get(name, EDGES["id"]):
-            body = fields(**{"orderId": "A1", name: edge})
-            accepted = decodes(json.dumps(body).encode(), CHILD.topics[0], own)
-            assert [each.is_valid(body) for each in validators] == [accepted, accepted], body
-
-
-def test_they_agree_about_each_pair_of_types_with_and_without_data() -> None:
-    for kind, rev_type in product(TYPE_EDGES, TYPE_EDGES):
-        for data in (..., None, {}):
-            check(fields(type=kind, revType=rev_type, data=data), ENTITIES[0])
-
-
 def check(body: dict[str, Any], entity: Any) -> bool:
     """Whether all accept a message. Those of BEYOND have no number of that notation."""
     accepted = decodes(json.dumps(body).encode(), entity.topics[0])
@@ -125,7 +95,7 @@ TEXTS = st.text(max_size=4) | st.sampled_from(LENGTHS)
 GOOD_TEXTS = st.text(
     st.characters(exclude_characters="\0", exclude_categories=["Cs"]), min_size=1, max_size=32
 )
-TIMES = st.from_regex(re.compile(schema.TIME_PATTERN.replace("$", r"\Z"), re.ASCII))
+TIMES = st.from_regex(re.compile(contract.TIME_PATTERN.replace("$", r"\Z"), re.ASCII))
 NEARLY_TIMES = st.builds(
     lambda time, at, new: time[: at % 36] + new + time[at % 36 + 1 :],
     TIMES, st.integers(0, 35), st.text(st.sampled_from("0123456789-+:.,TZ "), max_size=2),
@@ -171,13 +141,6 @@ def beyond(body: dict[str, Any]) -> bool:
     return whole or "-02-29T" in str(body.get("updatedAt"))
 
 
-@given(st.fixed_dictionaries(GOOD), st.sampled_from(ENTITIES))
-def test_what_the_schema_says_is_accepted(body: dict[str, Any], entity: Any) -> None:
-    if not beyond(body):
-        assert OF_KIND[entity.name].is_valid(body)
-        assert decodes(json.dumps(body).encode(), entity.topics[0])
-
-
 @settings(max_examples=150)
 @given(
     st.fixed_dictionaries(GOOD),
@@ -193,17 +156,6 @@ def test_schema_and_decoder_agree(
     if beyond(body):
         return
     event(f"accepted: {check(body, entity)}")
-
-
-@given(st.text(max_size=3) | NEARLY_TIMES | TIMES)
-def test_times_agree(text: str) -> None:
-    if "-02-29T" not in text:
-        assert WHOLE.is_valid(fields(updatedAt=text)) is decodes(value(updatedAt=text))
-
-
-@given(ANYTHING)
-def test_what_is_no_object_is_refused_by_both(body: Any) -> None:
-    assert WHOLE.is_valid(body) is decodes(json.dumps(body).encode()) is False
 
 
 # A message for each name in BEYOND: parsed as Python does, and what the decoder says of it.
@@ -225,12 +177,12 @@ DIFFERENT: dict[str, list[tuple[bytes, bool]]] = {
 
 
 def test_the_list_of_differences_is_whole() -> None:
-    assert DIFFERENT.keys() == schema.BEYOND.keys()
+    assert DIFFERENT.keys() == contract.BEYOND.keys()
 
 
 @pytest.mark.parametrize("name", DIFFERENT)
 def test_what_a_schema_cannot_say(name: str) -> None:
-    python = jsonschema.Draft202012Validator(schema.of_all())
+    python = jsonschema.Draft202012Validator(contract.of_all())
     for body, accepted in DIFFERENT[name]:
         try:
             decode(message(body), WINDOW)
@@ -243,14 +195,3 @@ def test_what_a_schema_cannot_say(name: str) -> None:
         except UnicodeDecodeError:
             valid = False
         assert valid is not accepted
-
-
-@pytest.mark.parametrize("name", STRANGE)
-def test_what_looks_bad_and_is_good(name: str) -> None:
-    assert WHOLE.is_valid(json.loads(STRANGE[name]))
-    assert jsonschema.Draft202012Validator(schema.of_all()).is_valid(json.loads(STRANGE[name]))
-
-
-def test_a_child_needs_its_application() -> None:
-    assert not OF_KIND[CHILD.name].is_valid(fields())
-    assert OF_KIND[CHILD.name].is_valid(fields(productInstanceId="A1"))

@@ -1,7 +1,5 @@
 """CONTRACT.md section 1, rule by rule; moments against datetime; mutations of all kinds."""
 
-from __future__ import annotations
-
 import random
 import re
 from contextlib import suppress
@@ -13,9 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from history.documents.jsonb import MOST_DIGITS
-from history.entities import ENTITIES, ROOT
+from history.reasons import REASONS
 from history.record import ChangeType, Record
-from history.window import MICROSECONDS_PER_DAY
 from ingest.source.decode import (
     MAX_NESTING,
     Expired,
@@ -24,6 +21,8 @@ from ingest.source.decode import (
     decode,
     moment,
 )
+from ingest.source.message import Message
+from ingest.source.names import named
 from tests import fuzz
 from tests.messages import (
     CHILD,
@@ -70,14 +69,6 @@ def test_every_field_arrives() -> None:
     )
 
 
-@pytest.mark.parametrize("entity", ENTITIES, ids=lambda entity: entity.name)
-def test_both_topics_of_a_pair_carry_the_entity(entity: Any) -> None:
-    for topic in entity.topics:
-        found = record(value(productInstanceId="A1"), topic)
-        assert found.entity == entity.name
-        assert found.product_instance_id == (None if entity is ROOT else "A1")
-
-
 @pytest.mark.parametrize("name", HOSTILE)
 def test_hostile(name: str) -> None:
     expected, body = HOSTILE[name]
@@ -99,60 +90,6 @@ def test_a_type_is_a_word_or_a_number_in_either_field(kind: ChangeType, field: s
         assert record(value(**{"type": ..., field: spelling})).type == kind
 
 
-@pytest.mark.parametrize("wrong", ["update", "", "3", -1, 3, "ОБНОВЛЕНО"])
-def test_other_types_are_none(wrong: object) -> None:
-    assert reason(value(type=wrong)) == Reason.BAD_TYPE
-    assert reason(value(type=..., revType=wrong)) == Reason.BAD_TYPE
-
-
-@pytest.mark.parametrize("wrong", [True, 1.0, [], {}])
-def test_a_type_of_another_json_type_is_a_bad_field(wrong: object) -> None:
-    assert reason(value(type=wrong)) == Reason.BAD_FIELD
-
-
-def test_null_is_allowed_for_delete_only() -> None:
-    assert record(value(data=None, type="DELETE")).data == b"null"
-    assert reason(value(data=..., type="DELETE")) == Reason.BAD_DATA
-    for kind in ("CREATE", "UPDATE"):
-        assert reason(value(data=None, type=kind)) == Reason.BAD_DATA
-
-
-@pytest.mark.parametrize("author", [..., None, ""])
-def test_an_author_may_be_missing(author: object) -> None:
-    assert record(value(author=author)).author is None
-
-
-@pytest.mark.parametrize("application", [..., None, ""])
-def test_a_child_names_its_application(application: object) -> None:
-    body = value(productInstanceId=application)
-    assert reason(body, CHILD) == Reason.NO_APPLICATION
-    assert record(body, TOPIC).product_instance_id is None
-
-
-def test_lengths_count_characters_not_bytes() -> None:
-    found = record(value(id="😀" * 32, clientId="ы" * 64, author="ы" * 64))
-    assert (len(found.id), len(found.client_id), len(found.author or "")) == (32, 64, 64)
-    for field, length in (("id", 33), ("clientId", 65), ("author", 65), ("productInstanceId", 33)):
-        assert (
-            reason(value(**{"productInstanceId": "A1", field: "я" * length}), CHILD) == "bad_field"
-        )
-
-
-@pytest.mark.parametrize("field", ["id", "clientId", "author", "productInstanceId"])
-def test_nul_is_text_that_cannot_be_stored(field: str) -> None:
-    body = value(**{"productInstanceId": "A1", field: "a\0b"})
-    assert reason(body, CHILD) == Reason.BAD_TEXT
-
-
-def test_the_first_version_and_the_last() -> None:
-    assert record(value(version=0)).version == 0
-    assert record(value(version=2**31 - 1)).version == 2**31 - 1
-
-
-def test_a_topic_that_nobody_declared() -> None:
-    assert reason(value(), "top-storage.export.loan") == Reason.UNKNOWN_TOPIC
-
-
 def test_nesting_is_counted_in_the_snapshot_whatever_its_strings_hold() -> None:
     assert record(with_data(nested(MAX_NESTING))).data == nested(MAX_NESTING)
     assert reason(with_data(nested(MAX_NESTING + 1))) == Reason.TOO_DEEP
@@ -171,10 +108,6 @@ def test_the_window_is_half_open() -> None:
         record(at(WINDOW.start - 1))
     with pytest.raises(Expired):
         record(EXPIRED)
-
-
-def test_what_is_bad_and_old_is_bad() -> None:
-    assert reason(value(updatedAt="2001-01-01T00:00:00", data=None)) == Reason.BAD_DATA
 
 
 def test_no_detail_quotes_the_document() -> None:
@@ -226,30 +159,6 @@ def test_other_ways_to_write_a_moment(text: str, same: str) -> None:
     assert moment(text) == (datetime.fromisoformat(same) - EPOCH) // MICROSECOND
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        *("", "now", "2025-07-03", "20250703T114248", "2025-W27-4T11:42", "2025-07-03 11:42:48"),
-        *("2025-07-03t11:42:48", "2025-07-03T11:42:48z", " 2025-07-03T11:42:48"),
-        *("2025-07-03T11:42:48\n", "2025-07-03T24:00:00", "2025-07-03T11:42:60"),
-        *("2025-02-29T00:00:00", "0000-01-01T00:00:00", "2025-07-03T11:42:48."),
-        *("2025-07-03T11:42:48.1234567890", "2025-07-03T11:42:48+25:00", "٢٠٢٥-07-03T11:42:48"),
-        *("2025-07-03T11:42:48 Europe/Moscow", "1751542968", "2025-07-03T114248"),
-        *("2025-07-03T11", "2025-07-03T11:42:48.12345678901", "2025-07-03T11:42:48.5 ", "2025-07"),
-        *("2025-07-03T11:42:48.2169716:Z", "2025-07-03T11:42:48.304209 5Z"),
-        *(
-            "2025-07-03T11:42:48.510186٣Z",
-            "2025-07-03T11:42:48.5+030015",
-            "2025-07-03T11:42:48.5+03.5",
-        ),
-        *("2025-07-03T11:42:48+03:60", "2025-07-03T11:42:48.5+03:60", "2025-07-03T11:42:48+24:00"),
-        *("2025-07-03T1142", "2025-07-03T11:42:48.-1", "2025-07-03T11:42:48.+03:00"),
-    ],
-)
-def test_no_moment(text: str) -> None:
-    assert reason(value(updatedAt=text)) == Reason.BAD_TIME
-
-
 @given(
     st.sampled_from(["2025-07-03T11:42:48.", "2025-07-03T11:42:48.51018", "2025-07-03T11:42:48"]),
     st.text(st.sampled_from("0123456789+-:.,Zz T٣"), max_size=10),
@@ -264,46 +173,12 @@ def test_nothing_is_a_moment_that_is_not_written_as_the_contract_has_it(
         assert re.fullmatch(full, start + rest, re.ASCII)
 
 
-@given(st.text())
-def test_no_text_as_moment_raises_anything_else(text: str) -> None:
-    with suppress(Rejected):
-        assert isinstance(moment(text), int)
-
-
-@given(st.binary(max_size=200))
-def test_no_bytes_raise_anything_else(body: bytes) -> None:
-    fuzz.outcome(body, TOPIC)
-
-
-JSON = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
-    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(), inner, max_size=4),
-    max_leaves=12,
-)
-
-
-@given(
-    st.dictionaries(
-        st.sampled_from(["id", "version", "type", "revType", "updatedAt", "clientId", "author",
-                         "productInstanceId", "data", "other"]),
-        JSON,
-    ),
-    st.sampled_from([TOPIC, CHILD]),
-)  # fmt: skip
-def test_fields_of_any_type_and_absence(changes: dict[str, Any], topic: str) -> None:
-    fuzz.outcome(value(**changes), topic)
-
-
 def test_mutated_messages_give_a_record_or_a_reason_and_the_same_again() -> None:
     """`python -m tests.fuzz --messages 1000000` runs as many as one likes."""
     counts = fuzz.run(random.Random(7), 20_000)
     assert counts.total() == 20_000
     assert counts["record"] > 1_000
     assert {"not_json", "bad_field", "bad_updated_at", "expired"} <= set(counts)
-
-
-def test_microseconds_of_a_day() -> None:
-    assert WINDOW.end - WINDOW.start == 105 * MICROSECONDS_PER_DAY
 
 
 def numbers(text: bytes, count: int) -> bytes:
@@ -320,20 +195,6 @@ def test_exponents_of_more_digits_than_can_be_returned(text: bytes) -> None:
     assert reason(numbers(text, 9_000)) is Reason.TOO_LARGE
 
 
-def test_a_small_document_cannot_exceed_the_limit() -> None:
-    """So it is not looked through. The shortest way to write the most digits:"""
-    body = numbers(b"1e131071", 512)
-    assert len(body) > 9 * 512
-    record(body)
-
-
-@pytest.mark.parametrize(
-    "text", [b'"stage1000000"', b'"1e131071"', rb'"\"1e131071"', b'{"e131071":1}', b"0.5", b"1e5"]
-)
-def test_what_only_looks_like_an_exponent(text: bytes) -> None:
-    record(numbers(text, 9_000))
-
-
 def either_way(body: bytes, topic: str) -> list[object]:
     """What becomes of a message, and of the same one with a space after it: that is not read in one
     pass with its snapshot."""
@@ -346,40 +207,6 @@ def either_way(body: bytes, topic: str) -> list[object]:
         except Expired as error:
             found.append(("expired", error.record))
     return found
-
-
-GOOD = with_data(b'{"number":"N1"}')
-
-
-@pytest.mark.parametrize(
-    "body",
-    [
-        GOOD,
-        GOOD.replace(b'"data":', b'"data": '),
-        GOOD.replace(b'"data":', b'"data" : '),
-        GOOD.replace(b'"data":', rb'"x\"data":'),
-        GOOD.replace(b'"data":', rb'"d\u0061ta":7,"data":'),
-        GOOD.replace(b'"data":', rb'"d\u0061ta":7,"x\"data":'),
-        GOOD.replace(b'"data":', b'"data":{"a":1},"data":'),
-        GOOD.replace(b'"data":', b'"x":{"data":{"a":1}},"data":'),
-        GOOD.replace(b'"data":', b'"x":{"data":'),
-        GOOD.replace(b'"data":', b'"x":["data":'),
-        GOOD.replace(b'"data":', b'"x":"data":'),
-        GOOD.replace(b'"data":', b'"x" "data":'),
-        GOOD.replace(b'"N1"}', b'"N1"} '),
-        GOOD.replace(b'"N1"}', b'"N1"},"x":{}'),
-        GOOD.replace(b'"N1"}', b'"N1"}}'),
-        GOOD.replace(b'"N1"', b"1.5"),
-        GOOD.replace(b'"N1"', b'"\xff"'),
-        GOOD.replace(b'{"number"', b'{"a":1,,"number"'),
-        GOOD.replace(b'"version":7', b'"version":-7'),
-        GOOD[:1] + b'"data":{}' + GOOD[-2:],
-        b'"data":{}}',
-    ],
-)
-def test_a_snapshot_at_the_end_is_read_as_one_elsewhere(body: bytes) -> None:
-    one_pass, other = either_way(body, TOPIC)
-    assert one_pass == other
 
 
 def test_the_snapshot_at_the_end_of_mutated_messages() -> None:
@@ -398,13 +225,115 @@ def test_the_snapshot_at_the_end_of_mutated_messages() -> None:
     assert {"record", Reason.NOT_JSON, Reason.BAD_FIELD} <= found
 
 
-@given(st.lists(st.booleans(), min_size=MAX_NESTING - 2, max_size=MAX_NESTING - 2), st.booleans())
-def test_nesting_of_objects_and_arrays_in_few_bytes(kinds: list[bool], deep: bool) -> None:
-    # Whole messages of 1,000 to 2,500 bytes, in which arrays are counted before objects are.
-    opened = b"".join(b'{"":' if kind else b"[" for kind in kinds)
-    closed = b"".join(b"}" if kind else b"]" for kind in reversed(kinds))
-    data = b'{"":' + opened + (b"[[]]" if deep else b"[]") + closed + b"}"
-    if deep:
-        assert reason(with_data(data)) == Reason.TOO_DEEP
-    else:
-        assert record(with_data(data)).data == data
+ID = "it must be a text of 1 to 32 characters"
+VERSION = "it must be a whole number from 0 to 2147483647, written in digits without quotes"
+AUTHOR = "it must be a text of up to 64 characters, null or absent"
+TIME = (
+    "`updatedAt` is not written as 2025-07-03T11:42:48.510186035 with Z, an offset as +03:00, or "
+    "nothing after it"
+)
+NO_SUCH_TIME = (
+    "`updatedAt` is a time that does not exist: its year, month, day, hour, minute or second is "
+    "out of range"
+)
+TYPE = "it must be CREATE, UPDATE or DELETE, or 0, 1 or 2"
+DATA = "`data` is missing or no object; it must be an object, or null if `type` is DELETE"
+APPLICATION = "it must be the application's id, a text of 1 to 32 characters"
+DEEP = "the message is nested deeper than 500 levels"
+SURROGATE = r"a text has half of a surrogate pair, as \ud800, which is no character"
+SENTENCES: list[tuple[bytes | None, str]] = [
+    (None, "the message has no value; a deletion is a message whose `type` is DELETE"),
+    (b"<xml/>", "the message is not JSON in UTF-8: invalid character at byte 0, counted from 0"),
+    (value()[:-9], "the message ends before its JSON does; it was cut off"),
+    (value(id="é").replace("é".encode(), b"\xe9"), "a text has bytes that are not UTF-8; the "
+     "message must be JSON in UTF-8"),
+    (b'{"data":{"a":NaN}}', "the message is not JSON in UTF-8: invalid character at byte 13, "
+     "counted from 0"),
+    (with_data(rb'{"a":"\ud800"}'), SURROGATE),
+    (b"null", "the message is null; it must be a JSON object with the fields of the contract"),
+    (b"[]", "the message is a list; it must be a JSON object with the fields of the contract"),
+    (value(id=...), f"`id` is missing; {ID}"),
+    (value(id=""), f"`id` is empty; {ID}"),
+    (value(id=5), f"`id` is a whole number; {ID}"),
+    (value(id="x" * 33), f"`id` is longer than 32 characters; {ID}"),
+    (value(version="7"), f"`version` is a text; {VERSION}"),
+    (value(version=7.0), f"`version` is a number with a fraction or an exponent; {VERSION}"),
+    (value(version=True), f"`version` is true or false; {VERSION}"),
+    (value(version=-1), f"`version` is less than 0; {VERSION}"),
+    (value(version=2**31), f"`version` is more than 2147483647; {VERSION}"),
+    (value(clientId=...), f"`clientId` is missing; {ID.replace('32', '64')}"),
+    (value(author=1), f"`author` is a whole number; {AUTHOR}"),
+    (value(productInstanceId={}), f"`productInstanceId` is an object; {APPLICATION}"),
+    (value(type=...), f"`type` is missing or another word; {TYPE}"),
+    (value(type=..., revType=[]), f"`revType` is a list; {TYPE}"),
+    (value(updatedAt=...), "`updatedAt` is missing; it must be a text with an ISO 8601 date and "
+     "time, as 2025-07-03T11:42:48.510186Z"),
+    (value(updatedAt="yesterday"), TIME),
+    (value(updatedAt="2025-07-03T11:42:48+24:00"), TIME),
+    (value(updatedAt="2026-02-30T00:00:00"), NO_SUCH_TIME),
+    (value(updatedAt="9999-01-01T00:00:00"), f"`updatedAt` is after {WINDOW.newest} in UTC, the "
+     "last day that is accepted; check the clock and the offset of the service"),
+    (value(data=...), DATA),
+    (value(id="a\0"), "`id`, `clientId`, `author` or `productInstanceId` has a NUL character; only "
+     "`data` may"),
+    (with_data(nested(501)), DEEP),
+]  # fmt: skip
+
+
+def sentence(body: bytes | None, topic: str = TOPIC) -> str:
+    with pytest.raises(Rejected) as caught:
+        decode(message(body, topic=topic), WINDOW)
+    return caught.value.detail
+
+
+@pytest.mark.parametrize("body, expected", SENTENCES, ids=range(len(SENTENCES)))
+def test_what_is_wrong_where_and_what_is_right(body: bytes | None, expected: str) -> None:
+    assert sentence(body) == expected
+
+
+def test_a_child_without_its_application() -> None:
+    assert sentence(value(), CHILD) == f"`productInstanceId` is missing or empty; {APPLICATION}"
+
+
+def test_no_sentence_has_the_words_of_a_program() -> None:
+    words = re.compile(r"Expected|`int|`str|float|regex|isoformat|utf-8' codec|\$\.|malformed")
+    bodies = [body for name, (_, body) in HOSTILE.items() if name not in LATER]
+    for said in map(sentence, bodies):
+        assert not words.search(said), said
+        assert "\n" not in said
+
+
+def name(body: bytes | None, key: bytes | None = b"K1", topic: str = TOPIC) -> tuple[Any, ...]:
+    return tuple(named(Message(topic, 0, 0, -1, key, body)))
+
+
+@pytest.mark.parametrize(
+    "body, expected",
+    [
+        (value(id="A1", version=5, updatedAt="never"), ("A1", 5)),
+        (value(id="A1", version="5"), ("A1", 5)),
+        (value(id="A1", version=-1), ("A1", None)),
+        (value(id="A1", version=2**31), ("A1", None)),
+        (value(id="A1", version=5.5), ("A1", None)),
+        (value(id=7, version=5), ("K1", 5)),
+        (value(id="x" * 33, version=5), ("K1", 5)),
+        (value(id="a\0b", version=5), ("K1", 5)),
+        (value(id=..., version=...), ("K1", None)),
+        (value(id="A1", version=5)[:-9], ("K1", 5)),
+        (b'{"version": 5', ("K1", None)),
+        (b"[]", ("K1", None)),
+        (b"\xff", ("K1", None)),
+        (nested(100_000), ("K1", None)),
+        (None, ("K1", None)),
+    ],
+)
+def test_what_can_be_read_is_read(body: bytes | None, expected: tuple[Any, ...]) -> None:
+    assert name(body) == ("product-instance", *expected)
+
+
+def test_of_an_unknown_topic_nothing_is_known() -> None:
+    assert name(value(), topic="other") == ("", "", None)
+
+
+def test_every_reason_has_words() -> None:
+    assert set(REASONS) == {str(reason) for reason in Reason}

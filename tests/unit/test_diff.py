@@ -1,11 +1,32 @@
 """What a person sees of a difference: few changes, in order, named by key."""
 
+import copy
 from decimal import Decimal
 from typing import Any
 
+import jsonpatch
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from jsonpointer import resolve_pointer
 
-from history.diff import MISSING, Change, Identity, changes
+from benchmarks.diff_shapes import SHAPES
+from history.diff import (
+    MISSING,
+    BadPath,
+    Change,
+    Identity,
+    changes,
+    compare,
+    differs,
+    find,
+    matches,
+    parse,
+    patch,
+    touches,
+)
+from history.documents.exactjson import dumps, loads
+from tests.unit.diff_documents import DOCUMENTS, PAIRS, equal, exact
 
 
 def listed(old: Any, new: Any, identity: Identity | None = None) -> list[tuple[Any, ...]]:
@@ -30,111 +51,108 @@ def people(*items: Any) -> dict[str, Any]:
     return {"participants": list(items)}
 
 
-def test_a_changed_field() -> None:
-    assert listed({"rate": "18.4", "sum": 1}, {"rate": "17.9", "sum": 1}) == [
-        ("changed", "/rate", "18.4", "17.9")
-    ]
+ADDRESS = {"city": "Казань", "lines": ["1", "2"]}
+ADA = {**ANNA, "name": "Ада"}
+PLAIN = {"name": "?", "role": "x"}
+TWIN = {"pid": "same", "n": 1}
+BOTH = {"pid": "same", "id": 1, "n": 1}
+CASES: dict[str, tuple[Any, Any, list[tuple[Any, ...]]]] = {
+    "null is not missing": (
+        {"a": None, "b": 1},
+        {"b": None, "c": None},
+        [("removed", "/a", None), ("changed", "/b", 1, None), ("added", "/c", None)],
+    ),
+    "an object that comes is one change": (
+        {},
+        {"address": ADDRESS},
+        [("added", "/address", ADDRESS)],
+    ),
+    "a whole snapshot that goes": ({"a": 1}, None, [("changed", "", {"a": 1}, None)]),
+    "another kind of value": ({"a": 1}, ["a"], [("changed", "", {"a": 1}, ["a"])]),
+    "a removed child is one removal": (
+        people(ANNA, BORIS, VERA),
+        people(ANNA, VERA),
+        [("removed", "/participants/[pid=77c1]", BORIS)],
+    ),
+    "a child added in front is one addition": (
+        people(ANNA, BORIS),
+        people(VERA, ANNA, BORIS),
+        [("added", "/participants/[pid=0d2e]", VERA)],
+    ),
+    "a moved child is one move": (
+        people(ANNA, BORIS, VERA),
+        people(VERA, ANNA, BORIS),
+        [("moved", "/participants/[pid=0d2e]", 2, 0)],
+    ),
+    "a child that moved and changed is both": (
+        people(ANNA, VERA, BORIS),
+        people({**BORIS, "role": "borrower"}, ANNA, VERA),
+        [
+            ("moved", "/participants/[pid=77c1]", 2, 0),
+            ("changed", "/participants/[pid=77c1]/role", "guarantor", "borrower"),
+        ],
+    ),
+    "pid counts before id": (
+        [{"pid": "a", "id": 1}, {"pid": "b", "id": 2}],
+        [{"pid": "a", "id": 2}, {"pid": "b", "id": 1}],
+        [("changed", "/[pid=a]/id", 1, 2), ("changed", "/[pid=b]/id", 2, 1)],
+    ),
+    "children that share a key are matched by content": (
+        people(ANNA, {**ANNA, "role": "guarantor"}, BORIS),
+        people({**ANNA, "role": "guarantor"}, BORIS),
+        [("removed", "/participants/0", ANNA)],
+    ),
+    "a child keeps its key among others without one": (
+        people(ANNA, PLAIN),
+        people(PLAIN, ADA),
+        [
+            ("moved", "/participants/[pid=8f3a]", 0, 1),
+            ("changed", "/participants/[pid=8f3a]/name", "Анна", "Ада"),
+        ],
+    ),
+    "two keys that differ are two children, however much the rest is alike": (
+        people(ANNA, PLAIN),
+        people({**ANNA, "pid": "new"}, PLAIN),
+        [
+            ("removed", "/participants/[pid=8f3a]", ANNA),
+            ("added", "/participants/[pid=new]", {**ANNA, "pid": "new"}),
+        ],
+    ),
+    "a child that gets a key": (
+        people(ANNA, PLAIN),
+        people(ANNA, {**PLAIN, "pid": "new"}),
+        [("added", "/participants/[pid=new]/pid", "new")],
+    ),
+    "a child keeps its key among others that share one": (
+        people(TWIN, ANNA, TWIN),
+        people(ADA, TWIN, TWIN),
+        [
+            ("changed", "/participants/[pid=8f3a]/name", "Анна", "Ада"),
+            ("moved", "/participants/1", 0, 1),
+        ],
+    ),
+    "the second key where the first is shared": (
+        people(BOTH, TWIN),
+        people(TWIN, {**BOTH, "n": 2}),
+        [("moved", "/participants/[id=1]", 0, 1), ("changed", "/participants/[id=1]/n", 1, 2)],
+    ),
+    "scalars: one added and one removed": (
+        list("abcdef"),
+        list("xabdef"),
+        [("added", "/0", "x"), ("removed", "/2", "c")],
+    ),
+    "scalars: one changed": (list("abc"), list("axc"), [("changed", "/1", "b", "x")]),
+    "scalars: one moved": (list("abcd"), list("dabc"), [("moved", "/0", 3, 0)]),
+    "scalars: repeated": (["x", "x"], ["x", "x", "x"], [("added", "/2", "x")]),
+    "lists in lists": ([[1, 2], [3]], [[1, 2], [3, 4]], [("added", "/1/1", 4)]),
+}
 
 
-def test_null_is_not_missing() -> None:
-    assert listed({"a": None, "b": 1}, {"b": None, "c": None}) == [
-        ("removed", "/a", None),
-        ("changed", "/b", 1, None),
-        ("added", "/c", None),
-    ]
-
-
-@pytest.mark.parametrize(
-    "old, new, differ",
-    [
-        (1, True, True),
-        (0, False, True),
-        ([1], [True], True),
-        ({"a": {"b": [0, "x"]}}, {"a": {"b": [False, "x"]}}, True),
-        (1, Decimal("1.0"), False),
-        (Decimal("1.0"), Decimal("1.00"), False),
-        ({"a": [Decimal("1.0")]}, {"a": [Decimal("1.00")]}, False),
-        (Decimal("12345678901234567890.10"), Decimal("12345678901234567890.11"), True),
-        (10**30, 10**30 + 1, True),
-        (10**400, Decimal("1E+400"), False),
-        ("1", 1, True),
-        ("", None, True),
-        ({}, [], True),
-        ({}, None, True),
-    ],
-)
-def test_values_are_compared_as_json(old: Any, new: Any, differ: bool) -> None:
-    assert bool(changes(old, new)) is differ
-    assert bool(changes(new, old)) is differ
-    assert bool(changes([old], [new])) is differ
-    assert bool(changes({"a": {"b": old}}, {"a": {"b": new}})) is differ
-
-
-def test_an_object_that_comes_or_goes_is_one_change() -> None:
-    address = {"city": "Казань", "lines": ["1", "2"]}
-    assert listed({}, {"address": address}) == [("added", "/address", address)]
-    assert listed({"address": address}, {}) == [("removed", "/address", address)]
-
-
-def test_a_whole_snapshot_that_comes_or_goes() -> None:
-    assert listed(None, {"a": 1}) == [("changed", "", None, {"a": 1})]
-    assert listed({"a": 1}, None) == [("changed", "", {"a": 1}, None)]
-    assert listed({"a": 1}, ["a"]) == [("changed", "", {"a": 1}, ["a"])]
-
-
-def test_a_removed_child_is_one_removal() -> None:
-    assert listed(people(ANNA, BORIS, VERA), people(ANNA, VERA)) == [
-        ("removed", "/participants/[pid=77c1]", BORIS)
-    ]
-
-
-def test_a_child_added_in_front_is_one_addition() -> None:
-    [change] = changes(people(ANNA, BORIS), people(VERA, ANNA, BORIS))
-    assert (change.kind, change.path) == ("added", "/participants/0")
-    assert change.key_path == "/participants/[pid=0d2e]"
-
-
-def test_a_moved_child_is_one_move() -> None:
-    assert listed(people(ANNA, BORIS, VERA), people(VERA, ANNA, BORIS)) == [
-        ("moved", "/participants/[pid=0d2e]", 2, 0)
-    ]
-
-
-def test_a_changed_child_is_its_changed_fields() -> None:
-    assert listed(people(ANNA, BORIS), people(ANNA, {**BORIS, "role": "co-borrower"})) == [
-        ("changed", "/participants/[pid=77c1]/role", "guarantor", "co-borrower")
-    ]
-
-
-def test_a_child_that_moved_and_changed_is_both() -> None:
-    new = people({**BORIS, "role": "borrower"}, ANNA, VERA)
-    assert listed(people(ANNA, VERA, BORIS), new) == [
-        ("moved", "/participants/[pid=77c1]", 2, 0),
-        ("changed", "/participants/[pid=77c1]/role", "guarantor", "borrower"),
-    ]
-
-
-def test_paths_point_into_the_snapshot_the_item_is_in() -> None:
-    found = changes(people(ANNA, BORIS), people(VERA, {**BORIS, "name": "Б"}))
-    assert [(change.kind, change.path) for change in found] == [
-        ("removed", "/participants/0"),
-        ("added", "/participants/0"),
-        ("changed", "/participants/1/name"),
-    ]
-
-
-def test_children_with_whole_numbers_as_keys() -> None:
-    old = [{"id": 7, "n": 1}, {"id": 8, "n": 1}]
-    assert listed(old, [{"id": 8, "n": 1}, {"id": 7, "n": 2}])[-1] == ("changed", "/[id=7]/n", 1, 2)
-
-
-def test_pid_counts_before_id() -> None:
-    old = [{"pid": "a", "id": 1}, {"pid": "b", "id": 2}]
-    new = [{"pid": "a", "id": 2}, {"pid": "b", "id": 1}]
-    assert listed(old, new) == [
-        ("changed", "/[pid=a]/id", 1, 2),
-        ("changed", "/[pid=b]/id", 2, 1),
-    ]
+@pytest.mark.parametrize("old, new, expected", CASES.values(), ids=CASES)
+def test_changes_are_few_and_named_by_key(
+    old: Any, new: Any, expected: list[tuple[Any, ...]]
+) -> None:
+    assert listed(old, new) == expected
 
 
 def test_identity_per_place() -> None:
@@ -159,42 +177,6 @@ def test_identity_per_place() -> None:
     ]
 
 
-def test_children_that_share_a_key_are_matched_by_content() -> None:
-    twin = {"pid": "8f3a", "name": "Анна", "role": "guarantor"}
-    assert listed(people(ANNA, twin, BORIS), people(twin, BORIS)) == [
-        ("removed", "/participants/0", ANNA)
-    ]
-
-
-def test_a_child_keeps_its_key_among_others_without_one() -> None:
-    plain = {"name": "?", "role": "x"}
-    assert listed(people(ANNA, plain), people(plain, {**ANNA, "name": "Ада"})) == [
-        ("moved", "/participants/[pid=8f3a]", 0, 1),
-        ("changed", "/participants/[pid=8f3a]/name", "Анна", "Ада"),
-    ]
-    # Two keys that differ are two children, however much the rest is alike.
-    assert listed(people(ANNA, plain), people({**ANNA, "pid": "new"}, plain)) == [
-        ("removed", "/participants/[pid=8f3a]", ANNA),
-        ("added", "/participants/[pid=new]", {**ANNA, "pid": "new"}),
-    ]
-    assert listed(people(ANNA, plain), people(ANNA, {**plain, "pid": "new"})) == [
-        ("added", "/participants/[pid=new]/pid", "new")
-    ]
-
-
-def test_a_child_keeps_its_key_among_others_that_share_one() -> None:
-    twin = {"pid": "same", "n": 1}
-    assert listed(people(twin, ANNA, twin), people({**ANNA, "name": "Ада"}, twin, twin)) == [
-        ("changed", "/participants/[pid=8f3a]/name", "Анна", "Ада"),
-        ("moved", "/participants/1", 0, 1),
-    ]
-    both = {"pid": "same", "id": 1, "n": 1}
-    assert listed(people(both, twin), people(twin, {**both, "n": 2})) == [
-        ("moved", "/participants/[id=1]", 0, 1),
-        ("changed", "/participants/[id=1]/n", 1, 2),
-    ]
-
-
 def test_items_without_keys_are_matched_by_likeness() -> None:
     old = [{"type": "passport", "no": "1", "by": "МВД"}, {"type": "SNILS", "no": "2", "by": "ПФР"}]
     new = [
@@ -207,15 +189,6 @@ def test_items_without_keys_are_matched_by_likeness() -> None:
         ("changed", "/1/by", "МВД", "УФМС"),
         ("changed", "/2/no", "2", "3"),
     ]
-
-
-def test_scalar_lists_are_aligned() -> None:
-    assert listed(list("abcdef"), list("xabdef")) == [("added", "/0", "x"), ("removed", "/2", "c")]
-    assert listed(list("abc"), list("axc")) == [("changed", "/1", "b", "x")]
-    assert listed(list("abcd"), list("dabc")) == [("moved", "/0", 3, 0)]
-    assert listed(["x", "x"], ["x", "x", "x"]) == [("added", "/2", "x")]
-    assert listed([], ["a", "b"]) == [("added", "/0", "a"), ("added", "/1", "b")]
-    assert listed([[1, 2], [3]], [[1, 2], [3, 4]]) == [("added", "/1/1", 4)]
 
 
 def test_changes_come_in_document_order_with_removals_where_they_stood() -> None:
@@ -245,8 +218,342 @@ def test_key_paths_read_one_way_only() -> None:
 
 
 def test_an_encoded_change_leaves_out_what_is_missing() -> None:
-    from history.documents.exactjson import dumps
-
     [change] = changes({}, {"a": None})
     encoded = dumps(change)  # type: ignore[arg-type]
     assert encoded == b'{"path":"/a","keyPath":"/a","kind":"added","new":null}'
+
+
+OLD = {
+    "rate": "18.4",
+    "rates": 1,
+    "a/b": {"~": 1},
+    "participants": [
+        {"pid": "8f3a", "name": "Анна", "docs": [{"id": 1, "no": "x"}, {"id": 2, "no": "y"}]},
+        {"pid": "77c1", "name": "Борис", "docs": []},
+    ],
+    "tags": ["a", "b"],
+    "*": 1,
+    "[x=y]": 1,
+}
+NEW = {
+    "rate": "17.9",
+    "rates": 2,
+    "a/b": {"~": 2},
+    "participants": [
+        {"pid": "77c1", "name": "Борис", "docs": [{"id": 9, "no": "z"}]},
+        {"pid": "8f3a", "name": "Ада", "docs": [{"id": 1, "no": "x"}, {"id": 2, "no": "n"}]},
+    ],
+    "tags": ["a", "c"],
+    "*": 2,
+    "[x=y]": 2,
+}
+
+
+def seen(path: str, old: Any = OLD, new: Any = NEW) -> list[str]:
+    return [change.key_path for change in changes(old, new) if matches(path, change)]
+
+
+@pytest.mark.parametrize(
+    "path, found",
+    [
+        ("/rate", ["/rate"]),
+        ("/rat", []),
+        ("/rate/x", []),
+        ("/a~1b", ["/a~1b/~0"]),
+        ("/a~1b/~0", ["/a~1b/~0"]),
+        ("/tags/1", ["/tags/1"]),
+        ("/tags/0", []),
+        ("/~4", ["/~4"]),
+        ("/~2x=y]", ["/~2x=y]"]),
+        ("/participants/[pid=8f3a]/name", ["/participants/[pid=8f3a]/name"]),
+        ("/participants/1/name", ["/participants/[pid=8f3a]/name"]),
+        ("/participants/0/name", []),
+        ("/participants/*/name", ["/participants/[pid=8f3a]/name"]),
+        ("/participants/[id=8f3a]/name", []),
+        ("/participants/[pid=77c1]/docs/[id=9]/no", ["/participants/[pid=77c1]/docs/[id=9]"]),
+        (
+            "/participants/*/docs/*/no",
+            [
+                "/participants/[pid=77c1]/docs/[id=9]",
+                "/participants/[pid=8f3a]/docs/[id=2]/no",
+            ],
+        ),
+        ("/participants/[pid=8f3a]/docs/[id=1]", []),
+    ],
+)
+def test_paths(path: str, found: list[str]) -> None:
+    assert seen(path) == found
+
+
+def test_a_list_sees_what_happens_to_its_items() -> None:
+    assert seen("/participants") == [
+        "/participants/[pid=77c1]/docs/[id=9]",
+        "/participants/[pid=8f3a]",
+        "/participants/[pid=8f3a]/name",
+        "/participants/[pid=8f3a]/docs/[id=2]/no",
+    ]
+
+
+def test_a_path_inside_what_came_whole_sees_only_what_it_had() -> None:
+    new = {"address": {"city": "Казань", "lines": [{"id": 1, "text": "x"}]}}
+    assert seen("/address/city", {}, new) == ["/address"]
+    assert seen("/address/city", new, {}) == ["/address"]
+    assert seen("/address/street", {}, new) == []
+    assert seen("/address/lines/[id=1]/text", {}, new) == ["/address"]
+    assert seen("/address/lines/[id=2]/text", {}, new) == []
+    assert seen("/address/lines/*", {}, new) == ["/address"]
+    assert seen("/address/city", None, {"address": {"city": "Казань"}}) == [""]
+
+
+def test_a_path_inside_what_was_replaced_sees_only_what_differs() -> None:
+    old, new = {"a": [{"b": 1, "c": 1}]}, {"a": {"0": {"b": 1, "c": 2}}}
+    assert seen("/a/0/c", old, new) == ["/a"]
+    assert seen("/a/0/b", old, new) == []
+
+
+@pytest.mark.parametrize("path", ["rate", "~", "/a~", "/a~5", "/a~x", "/[pid]", "/[pid=1", "/["])
+def test_what_is_not_a_path_is_named(path: str) -> None:
+    with pytest.raises(BadPath, match=r"~|\[|slash"):
+        parse(path)
+
+
+@given(PAIRS)
+def test_every_change_is_found_by_its_own_paths_and_those_above(pair: tuple[Any, Any]) -> None:
+    for change in changes(*pair):
+        segments = change.key_path.split("/")
+        for length in range(1, len(segments) + 1):
+            assert matches("/".join(segments[:length]), change)
+        if not any(segment.startswith("[") or segment == "*" for segment in change.path.split("/")):
+            assert matches(change.path, change)
+        assert matches("/*" * (len(segments) - 1), change)
+
+
+@given(PAIRS)
+def test_a_path_into_objects_sees_a_change_iff_its_value_differs(pair: tuple[Any, Any]) -> None:
+    old, new = pair
+    if not (isinstance(old, dict) and isinstance(new, dict)):
+        return
+    for key in [*old, *new]:
+        path = "/" + key.replace("~", "~0").replace("/", "~1")
+        if key == "*" or key.startswith("["):
+            continue
+        same = (key in old) == (key in new) and equal(old.get(key), new.get(key))
+        assert any(matches(path, change) for change in changes(old, new)) is not same
+
+
+def test_find() -> None:
+    assert list(find("/participants/[pid=77c1]/name", NEW)) == [("/participants/0/name", "Борис")]
+    assert list(find("/participants/1/name", NEW)) == [("/participants/1/name", "Ада")]
+    assert [value for _, value in find("/participants/*/docs/*/no", NEW)] == ["z", "x", "n"]
+    assert list(find("/a~1b/*", NEW)) == [("/a~1b/~0", 2)]
+    assert list(find("", 5)) == [("", 5)]
+    assert list(find("/participants/2", NEW)) == []
+    assert list(find("/participants/-1", NEW)) == []
+    assert list(find("/participants/01", NEW)) == []
+    assert list(find("/rate/x", NEW)) == []
+    assert list(find("/participants/" + "9" * 5000, NEW)) == []
+    assert list(find("/[id=true]", [{"id": True}])) == []
+    assert list(find("/a" * 20_000, {"a": 1})) == []
+
+
+ODD_LISTS: list[tuple[str, Any, Any, bool]] = [
+    # the key goes from one item to the next, and the items are matched by what they hold
+    ("/docs/[pid=a]/s", [{"pid": "a", "s": 1}, {}], [{"pid": "b", "s": 1}, {}], True),
+    # a move of the item itself, and what an index means
+    ("/docs/[pid=a]", [{"pid": n} for n in "abc"], [{"pid": n} for n in "bca"], True),
+    ("/docs/0/pid", [{"pid": "a"}, {"pid": "b"}], [{"pid": "b"}, {"pid": "a"}], True),
+    ("/docs/1", ["a", "b"], ["new", "a", "b"], True),
+    ("/docs/0", ["a", "b"], ["a", "new", "b"], False),
+    # any item
+    ("/docs/*/s", [{"pid": "a", "s": 1}, {"s": 9}], [{"s": 9}, {"pid": "a", "s": 1}], False),
+    ("/docs/*/s", [{"pid": "a", "s": 1}, {"s": 9}], [{"s": 9}, {"pid": "a", "s": 2}], True),
+    ("/docs/*/s", {"0": {"s": 1}}, [{"s": 1}], False),
+    ("/docs/*/s", {"0": {"s": 1}}, [{"s": 2}], True),
+    ("/docs/*/x", None, [{"s": 2}], False),
+]
+
+
+@pytest.mark.parametrize("path, old, new, touched", ODD_LISTS)
+def test_an_item_is_found_by_its_key_whatever_else_the_list_holds(
+    path: str, old: Any, new: Any, touched: bool
+) -> None:
+    assert touches(path, {"docs": old}, {"docs": new}) is touched
+    assert touches(path, {"docs": new}, {"docs": old}) is touched
+
+
+NAMED = st.builds(
+    lambda pid, id, inner: {"pid": pid, "id": id, "s": inner},
+    st.sampled_from(["a", "b", 7, "7", None]),
+    st.sampled_from([1, 2, "1"]),
+    st.integers(0, 1),
+)
+LISTS = st.lists(NAMED | st.just({"s": 0}) | st.just("x"), max_size=4)
+ITEM = st.sampled_from(["[pid=a]", "[pid=7]", "[id=1]", "[id=2]", "[none=1]"])
+
+
+def named(items: Any, item: str) -> list[Any]:
+    """What stands in `s` of the items that a segment names; nothing borrowed from the filter."""
+    field, _, value = item.strip("[]").partition("=")
+    return [
+        one["s"]
+        for one in items
+        if isinstance(one, dict)
+        and field in one
+        and one[field] is not None
+        and str(one[field]) == value
+    ]
+
+
+@given(LISTS, LISTS, ITEM)
+def test_a_key_path_is_touched_iff_what_it_selects_differs(old: Any, new: Any, item: str) -> None:
+    found = touches(f"/x/{item}/s", {"x": old}, {"x": new})
+    assert found is (named(old, item) != named(new, item))
+    assert differs(f"/x/{item}/s", {"x": old}, {"x": new}) is found
+
+
+@given(PAIRS)
+def test_none_if_and_only_if_equal_as_json(pair: tuple[Any, Any]) -> None:
+    old, new = pair
+    assert (changes(old, new) == ()) == equal(old, new)
+
+
+@given(DOCUMENTS)
+def test_a_copy_has_no_changes(document: Any) -> None:
+    assert compare(document, copy.deepcopy(document)).patch == []
+
+
+@given(PAIRS)
+def test_both_views_are_those_of_one_walk(pair: tuple[Any, Any]) -> None:
+    diff = compare(*pair)
+    assert (changes(*pair), patch(*pair)) == (diff.changes, diff.patch)
+
+
+@given(PAIRS)
+def test_values_stand_where_the_paths_point(pair: tuple[Any, Any]) -> None:
+    old, new = pair
+    for change in changes(old, new):
+        if change.kind == "removed":
+            assert exact(resolve_pointer(old, change.path)) == exact(change.old)
+        else:
+            assert exact(resolve_pointer(new, change.path)) == exact(change.new)
+        assert (change.old is MISSING) == (change.kind == "added")
+        assert (change.new is MISSING) == (change.kind == "removed")
+        if change.kind == "changed":
+            assert not equal(change.old, change.new)
+        if change.kind == "moved":
+            assert change.path.rpartition("/")[2] == str(change.to_index)
+        else:
+            assert change.from_index is MISSING
+            assert change.to_index is MISSING
+
+
+@given(PAIRS)
+def test_replayed_on_old_they_give_new_with_and_without_keys(pair: tuple[Any, Any]) -> None:
+    old, new = pair
+    for found in (changes(old, new), changes(old, new, Identity(keys=()))):
+        assert equal(Replay(found).value(old, "", ""), new)
+
+
+def _escape(key: str) -> str:
+    return key.replace("~", "~0").replace("/", "~1")
+
+
+class Replay:
+    """Makes new from old and the changes a person sees, knowing nothing else."""
+
+    def __init__(self, found: tuple[Change, ...]) -> None:
+        self.removed = {change.path for change in found if change.kind == "removed"}
+        self.added = {change.path: change.new for change in found if change.kind == "added"}
+        self.changed = {change.path: change.new for change in found if change.kind == "changed"}
+        self.moved = {change.path: change.from_index for change in found if change.kind == "moved"}
+
+    def value(self, old: Any, old_path: str, new_path: str) -> Any:
+        if new_path in self.changed:
+            return self.changed[new_path]
+        if isinstance(old, dict):
+            return self.object(old, old_path, new_path)
+        if isinstance(old, list):
+            return self.list(old, old_path, new_path)
+        return old
+
+    def object(self, old: dict[str, Any], old_path: str, new_path: str) -> dict[str, Any]:
+        made = {}
+        for key, value in old.items():
+            segment = _escape(key)
+            if f"{old_path}/{segment}" not in self.removed:
+                made[key] = self.value(value, f"{old_path}/{segment}", f"{new_path}/{segment}")
+        for path, value in self.added.items():
+            parent, _, segment = path.rpartition("/")
+            if path and parent == new_path:
+                made[segment.replace("~1", "/").replace("~0", "~")] = value
+        return made
+
+    def list(self, old: list[Any], old_path: str, new_path: str) -> list[Any]:
+        left = [i for i in range(len(old)) if f"{old_path}/{i}" not in self.removed]
+        came = {path for path in self.added if path.rpartition("/")[0] == new_path and path}
+        length = len(left) + len(came)
+        moved = {to: self.moved.get(f"{new_path}/{to}", -1) for to in range(length)}
+        stay = iter([index for index in left if index not in moved.values()])
+        made = []
+        for to in range(length):
+            if f"{new_path}/{to}" in came:
+                made.append(self.added[f"{new_path}/{to}"])
+                continue
+            origin = moved[to] if moved[to] >= 0 else next(stay)
+            made.append(self.value(old[origin], f"{old_path}/{origin}", f"{new_path}/{to}"))
+        return made
+
+
+def applied(document: Any, operations: list[dict[str, Any]]) -> Any:
+    return jsonpatch.JsonPatch(operations).apply(copy.deepcopy(document))
+
+
+@given(PAIRS)
+def test_applied_to_old_gives_new_to_the_digit_also_over_the_wire(pair: tuple[Any, Any]) -> None:
+    old, new = pair
+    before, after = exact(old), exact(new)
+    operations = patch(old, new)
+    assert exact(applied(old, operations)) == after
+    assert exact(applied(old, patch(old, new, Identity(keys=())))) == after
+    assert exact(applied(old, loads(dumps(operations)))) == after  # type: ignore[arg-type]
+    assert (exact(old), exact(new)) == (before, after), "the snapshots were modified"
+
+
+@pytest.mark.parametrize(
+    "old, new, operations",
+    [
+        ({"a": 1}, {"a": True}, [{"op": "replace", "path": "/a", "value": True}]),
+        ({"": 1}, {"": 2}, [{"op": "replace", "path": "/", "value": 2}]),
+        ({"a/b~c": 1}, {"a/b~c": 2}, [{"op": "replace", "path": "/a~1b~0c", "value": 2}]),
+        ({"rate": 18}, {"percent": 18}, [{"op": "move", "from": "/rate", "path": "/percent"}]),
+        (None, {"a": 1}, [{"op": "replace", "path": "", "value": {"a": 1}}]),
+        ([1, 2, 3], [2, 3], [{"op": "remove", "path": "/0"}]),
+        (["b", "c"], ["a", "b", "c"], [{"op": "add", "path": "/0", "value": "a"}]),
+    ],
+)
+def test_examples(old: Any, new: Any, operations: list[dict[str, Any]]) -> None:
+    made = patch(old, new)
+    assert made == operations
+    assert exact(applied(old, made)) == exact(new)
+
+
+def test_replaces_the_digits_of_an_equal_number() -> None:
+    diff = compare({"amount": Decimal("1.0")}, {"amount": Decimal("1.00")})
+    assert diff.changes == ()
+    assert diff.patch == [{"op": "replace", "path": "/amount", "value": Decimal("1.00")}]
+
+
+@pytest.mark.parametrize("name", SHAPES)
+@pytest.mark.parametrize("count", [1, 7, 60])
+def test_the_patch_gives_the_new_one_and_is_no_longer_than_it(name: str, count: int) -> None:
+    old, new = SHAPES[name](count)
+    operations = patch(old, new)
+    assert exact(jsonpatch.JsonPatch(operations).apply(old)) == exact(new)
+    assert len(dumps(operations)) <= len(dumps([{"op": "replace", "path": "", "value": new}]))
+
+
+def test_a_shuffle_is_moves_only_and_the_fewest() -> None:
+    old: list[dict[str, Any]] = [{"pid": str(number)} for number in range(9)]
+    order = [3, 0, 1, 8, 2, 4, 7, 6, 5]  # 0 1 2 4 7 (or 6, 5) stay
+    found = changes(old, [old[number] for number in order])
+    assert [change.kind for change in found] == ["moved"] * 4

@@ -1,15 +1,19 @@
 """The documentation names everything there is, and points at nothing that is not there."""
 
 import re
-from argparse import ArgumentParser
+from hashlib import sha256
 from pathlib import Path
 
 import pytest
+import yaml
+from packaging.version import Version
 
-from annals import docs, env
-from tests.apache import kafka_jars
+import annals
+import outbox
+from scripts import pages as docs
+from tests.consuming import ROOT
+from tests.upgrade import release
 
-ROOT = docs.DOCS.parent
 PAGES = sorted(
     path for path in [*ROOT.glob("*.md"), *docs.DOCS.rglob("*.md")] if ".venv" not in path.parts
 )
@@ -21,11 +25,6 @@ def test_written_pages_are_fresh(name: str) -> None:
     assert (docs.DOCS / name).read_text() == docs.PAGES[name](), "run scripts/lint"
 
 
-def test_every_setting_has_its_row() -> None:
-    rows = re.findall(r"^\| `(\w+)` \|", docs.settings_page(), re.MULTILINE)
-    assert rows == [env.variable(name) for name in env.Settings.__struct_fields__]
-
-
 @pytest.mark.parametrize(
     "command",
     [
@@ -35,22 +34,6 @@ def test_every_setting_has_its_row() -> None:
 )
 def test_every_command_of_the_contract_has_its_section(command: str) -> None:
     assert f"# annals {command}\n" in docs.commands_page()
-
-
-def test_options_actions_and_words_of_a_command_are_all_written() -> None:
-    parser = ArgumentParser("manage.py tell", description="Tell a story")
-    parser.add_argument("--loud", action="store_true", help="so that|all hear")
-    actions = parser.add_subparsers()
-    short = actions.add_parser("short", help="a short one")
-    short.add_argument("--lines", type=int, default=3, help="how many (default %(default)s)")
-    short.add_argument("mood", choices=["gay", "sad"])
-    text = "\n".join(docs._section(parser, "manage.py tell"))
-    assert "## manage.py tell\n\nTell a story.\n" in text
-    assert "| `--loud` | so that\\|all hear |" in text
-    assert "### manage.py tell short\n\nA short one.\n" in text
-    assert "| `--lines LINES` | how many (default 3) |" in text
-    assert "`gay\\|sad`" in text
-    assert "--help" not in text
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
@@ -68,18 +51,12 @@ def test_every_word_of_the_glossary_lives_in_a_file_that_exists() -> None:
     assert [place for place in places if not (ROOT / place).exists()] == []
 
 
-def test_the_map_of_changes_names_files_that_exist() -> None:
-    text = (
-        (ROOT / "CONTRIBUTING.md")
-        .read_text()
-        .partition("\n## To change X")[2]
-        .partition("\n## ")[0]
+def test_the_ways_lead_through_files_that_exist() -> None:
+    files = re.findall(
+        r"^\| `([\w/]+\.py)` \|", (docs.DOCS / "structure.md").read_text(), re.MULTILINE
     )
-    rows = [line for line in text.splitlines() if line.startswith("| a")]
-    assert len(rows) == 11
-    places = re.findall(r"`([\w.]+/[\w./]+)`", "\n".join(rows))
-    assert len(places) > 20
-    assert [place for place in places if not (ROOT / place).exists()] == []
+    assert len(files) > 30
+    assert [file for file in files if not (ROOT / file).exists()] == []
 
 
 def test_the_index_leads_to_every_page() -> None:
@@ -96,42 +73,6 @@ def test_decisions_are_numbered_without_gaps_and_repeats() -> None:
         assert page.read_text().startswith(f"# {page.name[:4]} "), page.name
 
 
-@pytest.mark.parametrize(
-    "line, status",
-    [
-        ("", "in force"),
-        ("Extended by [0003](0003-c.md): more.", "in force, extended by [0003](0003-c.md)"),
-        ("Replaced by [0003](0003-c.md).", "replaced by [0003](0003-c.md)"),
-        ("It is not Replaced by [0003](0003-c.md).", "in force"),
-    ],
-)
-def test_the_list_of_decisions_has_their_status(tmp_path: Path, line: str, status: str) -> None:
-    page = tmp_path / "0002-b.md"
-    page.write_text(f"# 0002 A | b\n\nText.\n{line}\n")
-    assert docs._decision(page) == f"| [0002](0002-b.md) | A \\| b | {status} |\n"
-
-
-def test_a_decision_without_its_title_is_named(tmp_path: Path) -> None:
-    page = tmp_path / "0002-b.md"
-    page.write_text("# b\n")
-    with pytest.raises(SystemExit, match=r"0002-b\.md must begin with `# 0002 title`"):
-        docs._decision(page)
-
-
-@pytest.mark.parametrize(
-    "names, wrong", [(["0001-a", "0001-b"], "0001-b"), (["0001-a", "0003-c"], "0003-c")]
-)
-def test_a_repeated_or_skipped_number_of_a_decision_is_named(names: list[str], wrong: str) -> None:
-    (fault,) = docs.numbering(reversed(names))
-    assert f"{wrong}: its number should be 0002" in fault
-
-
-def test_compose_runs_the_kafka_that_the_tests_ran_on() -> None:
-    text = (ROOT / "docker/compose.yaml").read_text()
-    [tag] = re.findall(r"image: apache/kafka:([^@\n]+)", text)
-    assert tag == kafka_jars.VERSION
-
-
 def test_every_test_that_the_threat_model_names_exists() -> None:
     named = re.findall(r"`(tests/[\w/]+\.py)(?:::(\w+))?`", (ROOT / "SECURITY.md").read_text())
     assert len(named) > 40
@@ -141,23 +82,39 @@ def test_every_test_that_the_threat_model_names_exists() -> None:
     assert missing == []
 
 
-def test_every_row_of_the_threat_model_is_shown_by_a_test() -> None:
-    text = (ROOT / "SECURITY.md").read_text()
-    rows = [
-        line
-        for part in text.split("\n\n")
-        if part.startswith("| who wants what | what stops them | shown by |")
-        for line in part.splitlines()[2:]
-    ]
-    assert len(rows) > 30
-    assert [row for row in rows if "`tests/" not in row.split("|")[3]] == []
+IMAGES = Path(__file__).parents[2] / "docs/images"
+TEXTS = sorted(IMAGES.glob("*.dot"))
 
 
-def test_the_russian_page_of_support_has_what_the_english_one_has() -> None:
-    """As many sections, rows of tables and pictures."""
+@pytest.mark.parametrize("text", TEXTS, ids=lambda path: path.stem)
+def test_a_picture_is_drawn_from_its_text(text: Path) -> None:
+    drawn_from = f"sha256 {sha256(text.read_bytes()).hexdigest()} -->"
+    picture = text.with_suffix(".svg").read_text(encoding="utf-8")
+    assert drawn_from in picture, f"{text.name} was changed: run scripts/draw"
+    # A browser shows it as part of the page: nothing in it may load or run something.
+    assert "<script" not in picture
+    assert "href" not in picture.replace("xlink", "").split("<g", 1)[1]
 
-    def shape(name: str) -> list[str]:
-        lines = (docs.DOCS / name).read_text().splitlines()
-        return [line[:2] for line in lines if line.startswith(("#", "|", "!"))]
 
-    assert shape("support.ru.md") == shape("support.md")
+NOW = Version(annals.__version__)
+
+
+def test_it_is_the_last_release_or_one_after_it() -> None:
+    last = Version(release.last())
+    assert last < NOW if NOW.is_devrelease else last == NOW
+    assert ("\n## Unreleased\n" in (ROOT / "CHANGELOG.md").read_text()) is NOW.is_devrelease
+
+
+def test_the_outbox_has_it_too() -> None:
+    assert outbox.__version__ == annals.__version__
+
+
+def test_the_chart_installs_this_image() -> None:
+    chart = yaml.safe_load((ROOT / "docker/helm/annals/Chart.yaml").read_text())
+    assert chart["appVersion"] == annals.__version__
+    assert chart["version"] == annals.__version__.replace(".dev", "-dev")  # Helm wants SemVer
+
+
+def test_the_page_of_the_installation_names_it() -> None:
+    page = (ROOT / "docs/install.md").read_text()
+    assert set(re.findall(r"annals-([0-9][^-`\s]*)", page)) == {annals.__version__}

@@ -1,13 +1,15 @@
 """The forecast of losses: never later than the brokers delete."""
 
-from __future__ import annotations
-
+from datetime import date, timedelta
 from math import inf
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from history.capacity import model
+from history.capacity.model import Load, Need, Server, full_on, need
+from history.management.numbers import in_bytes
 from ingest.forecast import (
     DELETED,
     SIZE,
@@ -77,15 +79,6 @@ def test_what_is_gone_is_said_at_once() -> None:
     assert (said.at, said.by, said.deleted, said.unread) == (1000.0, DELETED, 30, 10)
 
 
-def test_all_read_says_how_long_the_next_message_is_kept() -> None:
-    said = forecast(EIGHT_HOURS, Log(1000.0, 0, 60, 1.0), 60)
-    assert (said.at, said.unread, said.kept) == (1000.0 + 8 * HOUR, 0, 8 * HOUR)
-
-
-def test_times_that_nobody_knows_give_no_time_limit() -> None:
-    assert forecast(EIGHT_HOURS, Log(1000.0, 0, 60, 0.0, 100.0), 0).at is None
-
-
 @pytest.mark.parametrize(
     "missing",
     ["cleanup.policy", "retention.ms", "retention.bytes"],
@@ -149,3 +142,47 @@ def test_enough_time_holds_nothing_back() -> None:
     assert to_hold({0: Backlog(10, 1.0, 299.0, 600.0), 1: Backlog(5000, 1.0, inf)}) == {1}
     # A live topic that is read to its end but for some messages.
     assert not to_hold({0: Backlog(10, 1.0, 299.0, 600.0), 1: Backlog(10, 1.0, inf)})
+
+
+TODAY = date(2026, 11, 21)
+SERVER = Server()
+LOAD = Load("product_instance_aud", 1_000_000, 1_800, 80)
+A_DAY = LOAD.rows_per_day * (LOAD.data + LOAD.index)
+
+
+def total(days: int, load: Load = LOAD) -> float:
+    return need(load, days, SERVER).total
+
+
+def test_retention_keeps_the_current_day_too() -> None:
+    found = need(LOAD, 90, SERVER)
+    assert found.data + found.index == pytest.approx(91 * A_DAY)
+    assert found.total == pytest.approx(1.2 * (found.data + found.index + found.wal))
+    assert found.reserve + found.data + found.index + found.wal == pytest.approx(found.total)
+    assert (found + Need(1, 2, 3)).wal == found.wal + 3
+
+
+@settings(max_examples=20, deadline=None)
+@given(days=st.integers(1, 400))
+def test_a_disk_that_holds_retention_is_never_full_and_a_smaller_one_is(days: int) -> None:
+    assert full_on([LOAD], [], TODAY, days, total(days) * 1.0001, SERVER) is None
+    day = full_on([LOAD], [], TODAY, days, total(days) - 0.6 * A_DAY, SERVER)
+    assert day == TODAY + timedelta(days=days)
+
+
+def test_growth_fills_the_disk() -> None:
+    disk = 2 * total(90)
+    assert full_on([LOAD], [], TODAY, 90, disk, SERVER) is None
+    day = full_on([LOAD], [], TODAY, 90, disk, SERVER, growth=0.25)
+    assert day is not None
+    # Twice the load comes after ln 2 / ln 1.25 = 3.1 years; the oldest of 90 days lags behind.
+    assert 3.1 * 365 < (day - TODAY).days < 3.3 * 365
+    assert model.grown(LOAD, 0.25, model.YEAR).rows_per_day == pytest.approx(1_250_000)
+
+
+@pytest.mark.parametrize(
+    "text, size",
+    [("0", 0), ("1024", 1024), ("2T", 2 << 40), ("1.5GiB", 3 << 29), ("500 mb", 500 << 20)],
+)
+def test_sizes_are_read(text: str, size: int) -> None:
+    assert in_bytes(text) == size

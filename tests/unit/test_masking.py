@@ -1,11 +1,8 @@
 """Marks and tokens: what is masked, and what a token says and does not say."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 
-import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -26,27 +23,18 @@ def masked(paths: list[str], document: object) -> Any:
     ("paths", "document", "expected"),
     [
         (["/a"], {"a": 1, "b": 2}, {"a": "</a>", "b": 2}),
-        (["/a"], {"a": {"b": [1, 2]}}, {"a": "</a>"}),
         (["/a"], {"a": None}, {"a": "</a>"}),
-        (["/a"], {"b": 1}, {"b": 1}),
         # Not in the form that the path expects: masked whole.
         (["/a/b"], {"a": "text"}, {"a": "</a/b>"}),
-        (["/a/b"], {"a": 17}, {"a": "</a/b>"}),
         (["/a/b"], {"a": None, "c": "text"}, {"a": None, "c": "text"}),
         (["/a/b"], {"a": [{"b": 1}]}, {"a": "</a/b>"}),
         (["/a/*/n"], {"a": ["x", {"n": 1}]}, {"a": ["</a/*/n>", {"n": "</a/*/n>"}]}),
         (["/a/*/n"], {"a": [[{"n": 1}]]}, {"a": ["</a/*/n>"]}),
         (["/a/*/n"], {"a": {"n": "x"}}, {"a": {"n": "</a/*/n>"}}),
-        (["/a/*/n"], {"a": "x", "b": "y"}, {"a": "</a/*/n>", "b": "y"}),
         (["/**/a/b"], {"c": [{"a": "x", "b": "y"}]}, {"c": [{"a": "</**/a/b>", "b": "y"}]}),
         (["/a/**/n"], {"a": {"b": "x", "n": 1}}, {"a": {"b": "x", "n": "</a/**/n>"}}),
         # Behind no name a plain value is what it seems to be.
         (["/*/n", "/**/m"], {"a": "x", "b": ["y"]}, {"a": "x", "b": ["y"]}),
-        (
-            ["/a/*/n"],
-            {"a": [{"n": 1, "m": 2}, {"n": 3}]},
-            {"a": [{"n": "</a/*/n>", "m": 2}, {"n": "</a/*/n>"}]},
-        ),
         (["/a/*/n"], {"a": {"x": {"n": 1}}}, {"a": {"x": {"n": "</a/*/n>"}}}),
         (["/a/1"], {"a": [7, 8]}, {"a": [7, "</a/1>"]}),
         (
@@ -61,12 +49,6 @@ def masked(paths: list[str], document: object) -> Any:
         ),
         (["/a~1b/~0"], {"a/b": {"~": 1}}, {"a/b": {"~": "</a~1b/~0>"}}),
         (["/b", "/a", "/*"], {"a": 1, "b": 2}, {"a": "</*>", "b": "</*>"}),
-        (
-            ["/a/b", "/a/c"],
-            {"a": {"b": 1, "c": 2, "d": 3}},
-            {"a": {"b": "</a/b>", "c": "</a/c>", "d": 3}},
-        ),
-        (["/a"], None, None),
         (["/*"], {"**": 1, "*": 2}, {"**": "</*>", "*": "</*>"}),
     ],
 )
@@ -83,11 +65,6 @@ def test_what_is_nested_too_deep_to_look_into_is_masked_whole_if_a_mark_may_be_t
 def test_a_document_that_python_cannot_hold_becomes_one_token() -> None:
     text = b'{"a": 1e999999999999999999999, "n": "canary"}'
     assert is_token(loads(Mask("k", ("/n",))("A", text)))
-
-
-def test_numbers_keep_their_digits_next_to_masked_ones() -> None:
-    text = b'{"n":1.50,"m":12345678901234567890.10,"e":1e-7}'
-    assert Mask("k", ("/n",))("A", text).endswith(b',"m":12345678901234567890.10,"e":1e-7}')
 
 
 names = st.sampled_from(["a", "b", "c"])
@@ -157,26 +134,9 @@ def test_numbers_that_are_equal_have_one_token(equal: list[str]) -> None:
 
 
 def test_values_that_differ_as_json_have_different_tokens() -> None:
-    texts = [
-        "1",
-        '"1"',
-        "true",
-        "null",
-        "[]",
-        "{}",
-        '""',
-        "[1]",
-        '"null"',
-        "1.01",
-        "-1",
-        "0",
-        "false",
-        "12345678901234567890123456789012345.2",
-        "12345678901234567890123456789012345.1",
-        '[["a"],"b"]',
-        '["a","b"]',
-        '"1e0"',
-    ]
+    texts = ["1", '"1"', "true", "null", "[]", "{}", '""', "[1]", '"null"', "1.01", "-1", "0"]
+    texts += ["false", '[["a"],"b"]', '["a","b"]', '"1e0"']
+    texts += [f"12345678901234567890123456789012345.{digit}" for digit in "12"]
     assert len({value_token(loads(text)) for text in texts}) == len(texts)
 
 
@@ -184,11 +144,6 @@ def test_values_that_differ_as_json_have_different_tokens() -> None:
 def test_every_token_has_the_same_length(value: object) -> None:
     assert len(value_token(value)) == len(value_token("x"))
     assert is_token(value_token(value))
-
-
-def test_a_part_that_stays_text_has_a_token() -> None:
-    raw = msgspec.Raw(b'{"a":1}')
-    assert value_token(raw) == value_token(msgspec.Raw(b'{"a":1}')) != value_token({"b": 1})
 
 
 def test_screens_show_a_short_form_of_a_token_and_leave_other_texts() -> None:

@@ -1,16 +1,14 @@
 """Which days are made, dropped and kept, decided without a database."""
 
-from __future__ import annotations
-
 from datetime import UTC, date, datetime, timedelta
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from history.days import State, partition_name
+from history.daily.days import DayState, partition_name
+from history.daily.window import Window, day_of
 from history.partitions.catalog import Partition
 from history.partitions.strategy import DayStrategy
-from history.window import Window, day_of
 
 TABLE = "product_instance_aud"
 TODAY = date(2026, 3, 29)
@@ -25,18 +23,16 @@ def midnight(day: date) -> datetime:
     return datetime(day.year, day.month, day.day, tzinfo=UTC)
 
 
-def part(day: date, state: State = State.ATTACHED, marked: bool = True) -> Partition:
-    loose = state is State.DETACHED
-    return Partition(
-        TABLE,
-        partition_name(TABLE, day),
-        None if loose else midnight(day),
-        None if loose else midnight(day) + timedelta(days=1),
-        state,
-        marked,
-        rows=10,
-        bytes=8192,
-    )
+def part(
+    day: date,
+    state: DayState = DayState.ATTACHED,
+    marked: bool = True,
+    hours: tuple[int, int] = (0, 24),
+) -> Partition:
+    start, end = (midnight(day) + timedelta(hours=each) for each in hours)
+    if state is DayState.DETACHED:
+        return Partition(TABLE, partition_name(TABLE, day), None, None, state, marked, 10, 8192)
+    return Partition(TABLE, partition_name(TABLE, day), start, end, state, marked, 10, 8192)
 
 
 def strategy(
@@ -59,56 +55,22 @@ def around(*numbers: int) -> list[Partition]:
     return [part(TODAY + timedelta(days=number)) for number in numbers]
 
 
-def test_today_and_the_days_ahead_come_first() -> None:
-    assert created(strategy()) == [0, 1, 2, -1, -2, -3]
-
-
 def test_a_gap_stops_neither_creating_nor_dropping() -> None:
     it = strategy(*around(-90, -5, -4, -3, -1, 2))
     assert created(it) == [0, 1, -2]
     assert dropped(it) == [-90, -5, -4]
 
 
-def test_retention_changed_down_and_up() -> None:
-    parts = around(*range(-3, 3))
-    assert dropped(strategy(*parts, keep=1)) == [-3, -2]
-    assert created(strategy(*parts, keep=5)) == [-4, -5]
-
-
-def test_only_marked_partitions_are_dropped() -> None:
+def test_only_marked_partitions_of_utc_days_are_dropped() -> None:
     old = TODAY - timedelta(days=50)
     it = strategy(part(old, marked=False))
     assert dropped(it) == []
     assert [reason for _, reason in it.to_keep()] == ["not made by Annals, never dropped"]
-
-
-def test_a_marked_partition_that_is_not_a_utc_day_is_left_alone() -> None:
-    old = TODAY - timedelta(days=50)
-    shifted = Partition(
-        TABLE,
-        partition_name(TABLE, old),
-        midnight(old) - timedelta(hours=3),
-        midnight(old) + timedelta(hours=21),
-        State.ATTACHED,
-        True,
-        0,
-        0,
-    )
-    assert dropped(strategy(shifted)) == []
+    assert dropped(strategy(part(old, hours=(-3, 21)))) == []
 
 
 def test_a_day_covered_by_a_foreign_partition_is_not_created() -> None:
-    month = Partition(
-        TABLE,
-        "made_manually",
-        midnight(TODAY),
-        midnight(TODAY + timedelta(days=2)),
-        State.ATTACHED,
-        False,
-        0,
-        0,
-    )
-    assert created(strategy(month)) == [2, -1, -2, -3]
+    assert created(strategy(part(TODAY, marked=False, hours=(0, 48)))) == [2, -1, -2, -3]
 
 
 def test_a_held_day_is_kept_with_the_reason() -> None:
@@ -121,9 +83,9 @@ def test_a_held_day_is_kept_with_the_reason() -> None:
 def test_what_a_cut_short_run_left_is_finished_or_taken_back() -> None:
     old, inside = TODAY - timedelta(days=9), TODAY - timedelta(days=2)
     it = strategy(
-        part(old, State.PENDING),
-        part(old - timedelta(days=1), State.DETACHED),
-        part(inside, State.DETACHED),
+        part(old, DayState.PENDING),
+        part(old - timedelta(days=1), DayState.DETACHED),
+        part(inside, DayState.DETACHED),
     )
     assert dropped(it) == [-9, -10]
     assert -2 in created(it)

@@ -1,7 +1,5 @@
 """Business keys are taken out of snapshots, whatever else is in them."""
 
-from __future__ import annotations
-
 import json
 from itertools import pairwise
 from typing import Any
@@ -14,7 +12,6 @@ from history.record import Record
 from history.search_index.keys import (
     NONE_KNOWN,
     Fingerprint,
-    FoundKey,
     KeyRow,
     KnownFingerprints,
     NewKeys,
@@ -65,29 +62,6 @@ def values(data: object, entity: str = "product-instance") -> dict[str, str]:
 )
 def test_found(data: object, expected: dict[str, str]) -> None:
     assert values(data) == expected
-
-
-def test_the_keys_of_a_child_are_those_of_its_kind() -> None:
-    assert new(record({"clientId": "77"}, "participant-role")) == [
-        KeyRow(FoundKey("77", "clientId", "participant-role", "X1"), 0)
-    ]
-    assert values({"clientId": "77"}, "product-car") == {}
-
-
-def test_a_batch_has_each_key_once_with_its_newest_day() -> None:
-    b, a, later = (
-        record({"realtyCrmId": name}, at=at) for name, at in (("b", 0), ("a", 0), ("b", DAY))
-    )
-    for batch in ((b, a, later), (later, a, b)):
-        assert [(row.key.value, row.day) for row in new(*batch)] == [("a", 0), ("b", 1)]
-
-
-def test_what_was_shown_that_day_is_left_out_and_all_else_is_not() -> None:
-    once = NewKeys()
-    once.add(record({"realtyCrmId": "b"}))
-    assert new(record({"realtyCrmId": "b", "rate": 2}), known=once.fingerprints) == []
-    for data, at in (({"realtyCrmId": "b"}, DAY), ({"realtyCrmId": "b", "number": 1}, 0)):
-        assert new(record(data, at=at), known=once.fingerprints)
 
 
 @pytest.mark.parametrize(

@@ -5,8 +5,6 @@ The model plays Kafka, the group, the ledger and the database. It compares what 
 with the log, offset by offset.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
@@ -98,10 +96,6 @@ def machine_of(lanes: int) -> StateMachine:
     return StateMachine(limits, TOLERANCE, lanes=lanes)
 
 
-def in_flight(member: Member) -> bool:
-    return member.machine.in_flight
-
-
 def flying(member: Member) -> list[Lane]:
     return [lane for lane in member.machine.lanes if lane.flight is not None]
 
@@ -111,19 +105,11 @@ def ready(member: Member) -> list[Lane]:
 
 
 def can_pause(member: Member) -> bool:
-    return in_flight(member) and bool(member.at) and not member.machine.paused
+    return member.machine.in_flight and bool(member.at) and not member.machine.paused
 
 
 def can_claim(member: Member) -> bool:
-    return member.machine.positions.claim_at is not None and not in_flight(member)
-
-
-def is_paused(member: Member) -> bool:
-    return bool(member.machine.paused)
-
-
-def can_launch(member: Member) -> bool:
-    return bool(ready(member))
+    return member.machine.positions.claim_at is not None and not member.machine.in_flight
 
 
 def where(condition: Callable[[Member], bool]) -> Any:
@@ -436,21 +422,21 @@ class Consumers(RuleBasedStateMachine):
         assert not set(paused) & set(member.machine.positions.halted())
         member.paused.update(paused)
 
-    @where(is_paused)
+    @where(lambda member: bool(member.machine.paused))
     @rule(number=NUMBERS)
     def resume(self, number: int) -> None:
-        member = self.one(is_paused, number)
+        member = self.one(lambda member: bool(member.machine.paused), number)
         member.paused.difference_update(member.machine.resume())
 
     # The database
 
-    @where(can_launch)
+    @where(lambda member: bool(ready(member)))
     @rule(number=NUMBERS, which=NUMBERS)
     def launch(self, number: int, which: int) -> None:
-        member = self.one(can_launch, number)
+        member = self.one(lambda member: bool(ready(member)), number)
         self.launch_one(member, pick(ready(member), which))
 
-    @where(in_flight)
+    @where(lambda member: member.machine.in_flight)
     @rule(
         number=NUMBERS,
         which=NUMBERS,
@@ -459,7 +445,7 @@ class Consumers(RuleBasedStateMachine):
     def write(self, number: int, which: int, how: str) -> None:
         """The database writes a batch in flight, or refuses it. Without an answer the consumer does
         not know that it was written."""
-        member = self.one(in_flight, number)
+        member = self.one(lambda member: member.machine.in_flight, number)
         lane = pick(flying(member), which)
         if how != "abandoned":
             self.write_one(member, lane, how == "answered")
@@ -714,15 +700,6 @@ def test_business_keys_of_an_abandoned_batch_are_stored_with_the_next() -> None:
         machine.abandoned(lane, 0)
 
 
-def test_a_lane_does_not_rely_on_the_business_keys_of_another() -> None:
-    """The batch of the other one may fail when this one's is written."""
-    machine = claiming(LIMITS, partitions=2, lanes=2)
-    for number in range(2):
-        body = message(value(data={"number": "N-1"}), 0, TOPIC, number)
-        assert machine.take(body, WINDOW) is None
-        assert machine.launch(machine.lane((TOPIC, number)), 0).batch.keys
-
-
 def test_a_lane_whose_batch_hangs_does_not_stop_the_other() -> None:
     machine = claiming(Limits(2, 300_000), partitions=2, lanes=2)
     hangs, works = (machine.lane((TOPIC, number)) for number in range(2))
@@ -735,27 +712,6 @@ def test_a_lane_whose_batch_hangs_does_not_stop_the_other() -> None:
         machine.launch(works, 0)
         machine.landed(works)
     assert not hangs.ready
-
-
-def test_a_second_batch_goes_at_once_when_it_is_as_large() -> None:
-    machine = claiming(Limits(100, 300_000), partitions=2, lanes=2)
-    one, two = (machine.lane((TOPIC, number)) for number in range(2))
-    assert machine.due(0) is None
-    for offset in range(3):
-        machine.take(message(value(), offset, TOPIC, 0), WINDOW)
-    machine.take(message(value(), 0, TOPIC, 1), WINDOW)
-    assert machine.due(0) is one
-    machine.launch(one, 0)
-    assert machine.due(0) is None
-    for offset in (1, 2):
-        assert machine.due(0) is None
-        machine.take(message(value(), offset, TOPIC, 1), WINDOW)
-    assert machine.due(0) is two
-    machine.launch(two, 0)
-    machine.take(message(value(), 3, TOPIC, 0), WINDOW)
-    machine.landed(two)
-    machine.landed(one)
-    assert machine.due(0) is one
 
 
 def test_large_batches_do_not_hold_a_small_one_back() -> None:
@@ -792,13 +748,6 @@ def test_a_partition_that_is_halted_while_reading_pauses_is_not_resumed() -> Non
     machine.landed(lane)
     assert machine.judge(Reject(each, Reason.BAD_NUMBER, "") for each in bad)
     assert machine.resume() == [(TOPIC, 1)]
-
-
-def test_one_partition_alone_has_the_whole_limits() -> None:
-    machine = claiming(LIMITS, partitions=1, lanes=2)
-    for offset in range(LIMITS.rows):
-        assert machine.take(message(value(), offset), WINDOW) is None
-    assert machine.take(message(value(), LIMITS.rows), WINDOW) is Verdict.FULL
 
 
 def test_each_lane_gets_its_share_of_each_kind_and_twins_stay_together() -> None:

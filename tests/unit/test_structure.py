@@ -1,9 +1,18 @@
-"""Modules stay under 400 lines, functions under 60."""
-
-from __future__ import annotations
+"""Modules and functions are short; metrics are documented, and asked for as they are."""
 
 import importlib.util
+import json
+import re
+from collections.abc import Iterator
 from pathlib import Path
+
+import pytest
+import yaml
+
+from annals import metrics as annals_metrics
+from history import metrics as history_metrics
+from history.metric import Described, Kind, OpenValues
+from ingest import metrics as ingest_metrics
 
 ROOT = Path(__file__).parents[2]
 SCRIPT = ROOT / "scripts/sizes.py"
@@ -21,3 +30,84 @@ def test_modules_and_functions_are_short() -> None:
     functions = dict(size for path in modules for size in sizes.functions(ROOT, path))
     assert len(functions) > 1000
     assert {name: lines for name, lines in functions.items() if lines >= 60} == {}
+
+
+APPS = {"annals": annals_metrics, "history": history_metrics, "ingest": ingest_metrics}
+REGISTERS = [module.REGISTER for module in APPS.values()]
+ALL = {name: each for register in REGISTERS for name, each in register.described.items()}
+SAMPLES = {sample: each for each in ALL.values() for sample in each.samples()}
+NAME = re.compile(r"\bannals_\w+")
+# A name with what stands between its braces.
+SELECTED = re.compile(r"\b(annals_\w+)(?:\{([^}]*)\})?")
+MATCHER = re.compile(r'(\w+)\s*(?:=~?|!=|!~)\s*"([^"]*)"')
+# Roles of the database, and a module in an example.
+NO_METRICS = {"annals_consumer", "annals_web", "annals_rules"}
+BY_PROMETHEUS = {"job", "instance", "le"}
+
+
+def expressions() -> Iterator[tuple[str, str]]:
+    """The queries of the alerts and of the dashboard, each with its place."""
+    rules = yaml.safe_load((ROOT / "docker/prometheus/rules.yaml").read_text())
+    for group in rules["groups"]:
+        for rule in group["rules"]:
+            yield rule.get("alert", rule.get("record")), rule["expr"]
+    board = json.loads((ROOT / "docker/grafana/dashboards/annals.json").read_text())
+    for panel in board["panels"]:
+        for target in panel.get("targets", []):
+            yield f"panel {panel['title']}", target["expr"]
+
+
+@pytest.mark.parametrize("described", ALL.values(), ids=lambda each: each.name)
+def test_each_says_what_it_is(described: Described) -> None:
+    assert described.name.startswith("annals_")
+    assert described.name.endswith("_total") == (described.kind is Kind.COUNTER)
+    assert described.unit
+    assert described.text.endswith(".")
+    for values in described.labels.values():
+        assert (
+            values.what if isinstance(values, OpenValues) else len(set(values)) == len(values) > 0
+        )
+
+
+def test_pages_name_only_metrics_that_exist() -> None:
+    pages = {
+        page: set(NAME.findall(re.sub(r"annals_\w*\*", "", page.read_text())))
+        for page in (ROOT / "docs").rglob("*.md")
+    }
+    assert sum(map(len, pages.values())) > len(ALL)
+    wrong = {page.name: found - {*SAMPLES, *ALL, *NO_METRICS} for page, found in pages.items()}
+    assert {name: found for name, found in wrong.items() if found} == {}
+
+
+def test_queries_ask_only_for_metrics_that_exist() -> None:
+    asked = {(where, name) for where, query in expressions() for name in NAME.findall(query)}
+    assert len(asked) > 40
+    assert [(where, name) for where, name in asked if name not in SAMPLES] == []
+
+
+def test_queries_select_only_by_labels_and_values_that_exist() -> None:
+    wrong = []
+    for where, query in expressions():
+        for name, braces in SELECTED.findall(query):
+            labels = SAMPLES[name].labels
+            for label, value in MATCHER.findall(braces):
+                values = labels.get(label)
+                if values is None and label not in BY_PROMETHEUS:
+                    wrong.append(f"{where}: {name} has no label {label}")
+                elif isinstance(values, tuple) and not any(
+                    re.fullmatch(value, each) for each in values
+                ):
+                    wrong.append(f"{where}: no {label} of {name} is {value}")
+    assert wrong == []
+
+
+def test_queries_group_only_by_labels_that_exist() -> None:
+    wrong = [
+        f"{where}: {label}"
+        for where, query in expressions()
+        for group in re.findall(r"\bby \(([^)]*)\)", query)
+        for label in map(str.strip, group.split(","))
+        if label not in BY_PROMETHEUS
+        and not any(label in SAMPLES[name].labels for name in NAME.findall(query))
+    ]
+    assert wrong == []

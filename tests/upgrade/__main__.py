@@ -3,8 +3,6 @@
 Takes the earlier release out of the repository with `git archive`.
 """
 
-from __future__ import annotations
-
 import argparse
 import shutil
 import signal

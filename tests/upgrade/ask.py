@@ -1,12 +1,14 @@
 """`python ask.py ADDRESS...`: what the release in the current folder answers, as a JSON list.
 
-Run with PYTHONPATH set to the release: this file imports nothing but Django and its settings.
+Run with PYTHONPATH set to the release: this file imports nothing but Django and its settings, and
+today's clock where ASKED_AT moves it.
 """
 
 import base64
 import json
 import os
 import sys
+from datetime import datetime
 
 import django
 
@@ -15,6 +17,10 @@ if __name__ == "__main__":
     django.setup()
     from django.test import Client
 
+    if asked_at := os.environ.get("ASKED_AT"):
+        from history.base import clock
+
+        clock.now = lambda: datetime.fromisoformat(asked_at)
     login = "Basic " + base64.b64encode(b"support:support").decode()
     client = Client(SERVER_NAME="localhost", headers={"Authorization": login})
     answers = []

@@ -1,7 +1,5 @@
 """The code of an earlier release, taken from the repository."""
 
-from __future__ import annotations
-
 import subprocess
 from pathlib import Path
 

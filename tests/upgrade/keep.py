@@ -4,8 +4,6 @@ Takes the code of the release out of the repository, lets it store simulated app
 writes tests/upgrade/releases/. Run it once for each release, on the day of its tag.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import re
@@ -18,7 +16,7 @@ from pathlib import Path
 import psycopg
 from confluent_kafka import Producer
 
-from annals.embedded import cluster
+from annals.embedded import postgres
 from annals.embedded.broker import Broker
 from annals.embedded.postgres import Postgres
 from history.entities import ENTITIES
@@ -84,7 +82,7 @@ def main(given: list[str]) -> int:
         fill(release, broker)
         answers = {"ledger": release.ledger(), "answers": release.ask(*addresses(server.url()))}
         dump = subprocess.run(
-            [cluster.programs() / "pg_dump", "--no-owner", "--no-privileges", "--inserts",
+            [postgres.programs() / "pg_dump", "--no-owner", "--no-privileges", "--inserts",
              "--rows-per-insert=50", server.url()],
             capture_output=True, text=True, check=True,
         ).stdout  # fmt: skip

@@ -4,8 +4,6 @@ The data is simulated, never a bank's. NAME.sql.gz is a dump of the database, NA
 answers of the API by address, and the figures of the ledger.
 """
 
-from __future__ import annotations
-
 import gzip
 import json
 import os
@@ -82,6 +80,16 @@ def last() -> str:
     found = re.search(r"^## (\d\S*) - ", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
     assert found is not None
     return found[1]
+
+
+def end_of_day(name: str) -> str:
+    """The end of the UTC day of a release, as ISO 8601: what is kept and what is too old for that
+    depends on the day of the question."""
+    found = re.search(
+        rf"^## {re.escape(name)} - (\S+)", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE
+    )
+    assert found is not None
+    return f"{found[1]}T23:59:00+00:00"
 
 
 def names() -> list[str]:

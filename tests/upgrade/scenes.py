@@ -1,7 +1,5 @@
 """The two directions: the earlier release on new tables, and this release on old ones."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager

@@ -1,7 +1,5 @@
 """Servers for an upgrade: PostgreSQL, a broker, and processes of two releases."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 import time

@@ -1,7 +1,5 @@
 """What users of Annals see during an upgrade: answers of the web, and how far the ledger is."""
 
-from __future__ import annotations
-
 import threading
 import time
 from collections import Counter, defaultdict

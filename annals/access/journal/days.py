@@ -1,7 +1,5 @@
 """The days of the journal: its own retention, and its rows as seals see them."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import date, timedelta
@@ -12,15 +10,15 @@ from django.db import connection, connections
 
 from annals.access import journal
 from annals.access.models import JournalEntry
-from history import days
 from history.base import clock
-from history.day_rows import Closed, Column, Form
+from history.daily import days
+from history.daily.window import Window
+from history.kinds.day_rows import Closed, Column, Form
 from history.models import DaySeal
 from history.partitions import catalog
 from history.partitions.plan import Policy
 from history.partitions.strategy import VERSIONS, Partitioned
 from history.seals import finished
-from history.window import Window
 
 NAME: Final = journal.NAME
 TABLE: Final = "access_journal"
@@ -30,7 +28,7 @@ SEAL_AFTER_DAYS: Final = 1
 
 @dataclass(frozen=True, slots=True)
 class JournalRows:
-    """history.day_rows.DayRows of the journal."""
+    """history.kinds.day_rows.DayRows of the journal."""
 
     name: str = NAME
     table: str = TABLE
@@ -67,8 +65,7 @@ def tables() -> tuple[Partitioned, ...]:
 
 
 def due(today: date) -> Sequence[tuple[JournalRows, date]]:
-    """The days of the journal that can be sealed now, also those without a look; none where
-    ANNALS_SEAL_DAYS is 0."""
+    """The days of the journal that can be sealed now; none where ANNALS_SEAL_DAYS is 0."""
     existing = catalog.read(connection, [TABLE])
     found = finished.due(existing, today, ROWS.closed.seal_after, lambda _: {}, [ROWS])
     return [(ROWS, day) for _, day in found.days]
@@ -88,8 +85,7 @@ def create_skipped(today: date) -> None:
 
 
 def create(using: str = "default", **_: Any) -> None:
-    """A receiver of post_migrate: without a partition of today there is no journal, and without a
-    journal no answer. `partitions maintain` creates the days that follow."""
+    """A receiver of post_migrate: without a partition of today there is no journal."""
     database = connections[using]
     policy = Policy.at(clock.now(), settings.ANNALS)
     wanted = list(Window(policy.today, policy.window.newest).days())

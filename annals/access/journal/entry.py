@@ -1,7 +1,5 @@
 """What the journal says of one request, made from the request and its answer."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -20,7 +18,7 @@ from annals.access.roles import Service
 from history import need_to_know
 from history.base.plain_text import letters
 from history.entities import ROOT, Entity
-from history.looks import Look
+from history.requests.accesses import Look
 
 QUARANTINE: Final = "quarantine"
 TRACE: Final = "api/v1/trace"  # what it is about is in its parameters
@@ -28,8 +26,7 @@ TRACE: Final = "api/v1/trace"  # what it is about is in its parameters
 REASON: Final = "X-Annals-Reason"
 # A list of a thousand hits may hide as many; the first ones say who looked for what.
 MOST_HIDDEN: Final = 20
-# Parameters whose values are no data of a client: closed sets of words, numbers, moments. Others
-# are not kept, and none of a request that was refused or failed.
+# Parameters whose values are no data of a client; none of a request that was refused or failed.
 _HARMLESS: Final = frozenset(
     (
         *("pageSize", "sort", "order", "type", "include", "archive", "download", "format"),
@@ -116,15 +113,14 @@ def _who(request: HttpRequest) -> tuple[Actor, str, str]:
     if user is None:
         return Actor.NOBODY, "", ""
     if isinstance(user, Service):
-        return Actor.SERVICE, user.get_username(), user.pk
+        return Actor.SERVICE, user.get_username(), f"{user.pk} sub={user.subject}"
     broken = getattr(request, BREAK_GLASS, False) or request.session.get(BREAK_GLASS, False)
     actor = Actor.BREAK_GLASS if broken else Actor.PERSON
     return actor, user.get_username(), identity_of(user.pk)
 
 
 def _user(request: HttpRequest) -> Any:
-    """Who is logged in; None for nobody. The API takes a request that it refuses for a wrong CSRF
-    token as anonymous, but it comes from a session."""
+    """Who is logged in; None for nobody."""
     user: Any = getattr(request, "user", None)
     if user is not None and user.is_authenticated:
         return user

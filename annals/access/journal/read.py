@@ -1,7 +1,4 @@
-"""Reads the journal, newest first, a month at a time: no statement locks a year of days. Its rows
-for people have names and titles, or are a table of texts."""
-
-from __future__ import annotations
+"""Reads the journal, newest first, a month at a time: no statement locks a year of days."""
 
 import re
 import uuid
@@ -83,8 +80,7 @@ def place(row: JournalEntry) -> Place:
 
 
 def _spans(filters: Filters, after: Place | None) -> Iterator[QuerySet[JournalEntry]]:
-    """The rows by months, newest first. The bounds of a month are constants in its statement, so
-    PostgreSQL opens only the days of that month."""
+    """The rows by months, newest first. The bounds of a month are constants in its statement."""
     now = clock.now()
     # The database's clock may be ahead of this one.
     until = min(filters.until or now + timedelta(days=1), now + timedelta(days=1))
@@ -110,8 +106,7 @@ COLUMNS: Final = (
     *("at", "login", "actor", "address", "action", "entity", "entity_id", "application"),
     *("outcome", "status", "reason", "method", "query", "request_id", "identity", "path", "moment"),
 )
-# A spreadsheet takes a text that begins so for a formula. It may split a line at other characters
-# than the comma, and a cell at its line breaks.
+# A spreadsheet takes a text that begins so for a formula, also after its own separators.
 _FORMULA: Final = re.compile(r"(?:^|(?<=[;,|\t\r\n]))(?=\s*[=+\-@\t\r＝＋－＠])")
 
 

@@ -1,23 +1,17 @@
-"""The screen of the journal, for the privacy officer: newest first, filtered, as CSV: one
-download at a time, within ANNALS_DOWNLOAD_SECONDS, never cut silently."""
+"""The screen of the journal, for the privacy officer: newest first, filtered, as CSV."""
 
-from __future__ import annotations
-
-import contextlib
 import csv
 import time
 import uuid
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from datetime import UTC, date, datetime, timedelta
 from typing import Any, Final
 from urllib.parse import urlencode
 
-import psycopg
 from django import forms
 from django.conf import settings
 from django.contrib import admin
-from django.db import Error, connection
 from django.http import HttpRequest, HttpResponseBase, StreamingHttpResponse
 from django.shortcuts import render
 from django.urls import reverse
@@ -29,20 +23,17 @@ from annals.access.journal.entry import QUARANTINE
 from annals.access.journal.read import COLUMNS, Filters, Place, cell, lines
 from annals.access.journal.words import Action, Outcome
 from annals.access.models import JournalEntry
-from history import shares
 from history.admin.parts.cards import title
 from history.admin.parts.links import PAGE, pages
-from history.deadline import TooLongError
 from history.entities import ENTITIES, Entity
-from history.shares import BusyError
+from history.requests import worker_shares
+from history.requests.deadline import TooLongError
 
 PAGE_SIZE: Final = 100
 NAME: Final = "admin:journal"
 _ANY: Final = [("", _("any"))]
 # The last line of a file that ends too early; the connection is reset after it.
 NOT_COMPLETE: Final = "NOT COMPLETE"
-# With the id of the login, the key of an advisory lock. No other lock has this first number.
-LOCK: Final = 0x51075
 
 
 class FilterForm(forms.Form):
@@ -102,13 +93,12 @@ class FilterForm(forms.Form):
 
 
 def page(request: HttpRequest) -> HttpResponseBase:
-    """A page of the journal; with ?format=csv all rows of the filter, if nothing in it is wrong:
-    a file does not say that it has more than was asked for. Each request is itself in the journal,
-    with the next one to be seen."""
+    """A page of the journal; with ?format=csv all rows of the filter, if nothing in it is wrong: a
+    file does not say that it has more than was asked for."""
     form = FilterForm(request.GET)
     as_csv = request.GET.get("format") == "csv"
     if as_csv and not form.errors:
-        return download(form.filters(), request.user.pk or 0)
+        return download(form.filters())
     token = request.GET.get(PAGE, "")
     place = _place(token)
     found = read.page(form.filters(), PAGE_SIZE + 1, place)
@@ -163,10 +153,9 @@ def _place(token: str) -> Place | None:
         return None
 
 
-def download(filters: Filters, login: int) -> StreamingHttpResponse:
-    """All rows of the filter, for the login with this id. Raises BusyError while another download
-    runs in this process, or one of this login anywhere."""
-    made = _Download(_text(filters), login)
+def download(filters: Filters) -> StreamingHttpResponse:
+    """All rows of the filter. Raises BusyError while another download runs in this process."""
+    made = _Download(_text(filters))
     made.headers["Content-Disposition"] = 'attachment; filename="annals-journal.csv"'
     return made
 
@@ -174,31 +163,14 @@ def download(filters: Filters, login: int) -> StreamingHttpResponse:
 class _Download(StreamingHttpResponse):
     """A download has its place until its last byte, or until it ends early."""
 
-    def __init__(self, text: Iterator[str], login: int) -> None:
-        with ExitStack() as places:
-            places.enter_context(shares.download())
-            places.enter_context(_only_one(login))
-            self._places = places.pop_all()
+    def __init__(self, text: Iterator[str]) -> None:
+        self._place = ExitStack()
+        self._place.enter_context(worker_shares.download())
         super().__init__(text, content_type="text/csv; charset=utf-8")
 
     def close(self) -> None:
-        self._places.close()
+        self._place.close()
         super().close()
-
-
-@contextmanager
-def _only_one(login: int) -> Iterator[None]:
-    """Of all web processes. PostgreSQL forgets the lock of a process that is killed."""
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT pg_try_advisory_lock(%s, %s)", [LOCK, login])
-        if cursor.fetchone() != (True,):
-            raise BusyError
-    try:
-        yield
-    finally:
-        # Without its connection the lock is gone too.
-        with contextlib.suppress(Error, psycopg.Error), connection.cursor() as cursor:
-            cursor.execute("SELECT pg_advisory_unlock(%s, %s)", [LOCK, login])
 
 
 class _Echo:

@@ -1,7 +1,4 @@
-"""The closed sets of words in the journal: kinds of actor, actions, outcomes; and which addresses
-are which action."""
-
-from __future__ import annotations
+"""The words of the journal: kinds of actor, actions, outcomes; and the action of each address."""
 
 from typing import Final
 
@@ -12,8 +9,7 @@ from django.utils.translation import gettext_lazy as _
 
 
 class Actor(models.TextChoices):
-    """Who asks. A program is named by its client id, an operator by the operating system's login;
-    nobody has no name."""
+    """Who asks. A program is named by its client id, an operator by the system's login."""
 
     PERSON = "person", _("person")
     SERVICE = "service", _("program")

@@ -1,12 +1,11 @@
-"""Writes rows of the journal, in one statement, within a second or not at all; and those of
-operators, for what they do with commands on the server: exports, looks into the journal."""
+"""Writes rows of the journal, in one statement, within a second or not at all."""
 
 from __future__ import annotations
 
 import logging
 import os
 import pwd
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import fields
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final
@@ -14,30 +13,35 @@ from typing import TYPE_CHECKING, Any, Final
 import psycopg
 from django.conf import settings
 from django.db import Error, connection
+from django.http import HttpRequest, HttpResponse
+from django.template.loader import render_to_string
 
-from annals.access.journal.entry import Entry
-from annals.access.journal.words import Action, Actor, Outcome
+from annals import metrics
+from annals.access.journal.entry import Entry, entries
+from annals.access.journal.words import Action, Actor, Outcome, action_of
 from annals.access.models import JournalEntry
+from history.api import errors
 from history.base.error_text import describe
 from history.base.plain_text import one_line
-from history.base.signals import ExportRefusedError
+from history.base.signals import NotJournaledError
 from history.entities import Entity
+from history.requests.accesses import Look
 
 if TYPE_CHECKING:
     from history.export.days import Day
 
+log = logging.getLogger(__name__)
 LOCK_TIMEOUT_MS: Final = 700
 STATEMENT_TIMEOUT_MS: Final = 1000
 LOCAL: Final = "local"
-# They go to the server in one message, and are one transaction there. The schema is named: a
-# temporary table of this name would take the rows.
+# One message, and one transaction. The schema is named: a temporary table would take the rows.
 _TIMEOUTS: Final = (
     f"SET LOCAL lock_timeout = {LOCK_TIMEOUT_MS};"
     f" SET LOCAL statement_timeout = {STATEMENT_TIMEOUT_MS};"
 )
 _INSERT: Final = "INSERT INTO public.{table} ({names}) VALUES {rows}"
 
-log = logging.getLogger(__name__)
+rows = logging.getLogger("annals.access.journal.rows")
 
 
 class JournalError(RuntimeError):
@@ -56,8 +60,7 @@ def write(entries: Collection[Entry]) -> None:
     values = [value for entry in entries for value in _values(entry)]
     try:
         if connection.errors_occurred and not connection.in_atomic_block:
-            # The answer itself had an error of the database; the connection may be broken. If it is
-            # not, it stays: its session may have the lock of maintain's runs.
+            # An error of the database. A sound connection may have a lock, and stays.
             if connection.is_usable():
                 connection.errors_occurred = False
             else:
@@ -67,6 +70,9 @@ def write(entries: Collection[Entry]) -> None:
             cursor.execute(f"{_TIMEOUTS} {insert}", values)
     except (Error, psycopg.Error) as error:
         raise JournalError(describe(error)) from error
+    if settings.ANNALS.journal_log:
+        for entry in entries:
+            rows.info("look", extra=dict(zip(_NAMES, _values(entry), strict=True)))
 
 
 _NAMES: Final = tuple(each.name for each in fields(Entry))
@@ -117,6 +123,11 @@ def record(action: Action, query: str, reason: str = "", **subject: str) -> None
         log.warning("the access journal cannot be written: %s", error)
 
 
+def on_mark(entity: str, path: str, before: bool, after: bool, **_: Any) -> None:
+    was, now = ("marked" if each else "not marked" for each in (before, after))
+    _must_record(Action.OTHER, f"labels load: {path}: {was} -> {now}", entity=entity)
+
+
 def on_export(entity: Entity, days: Sequence[Day], options: dict[str, Any], **_: Any) -> None:
     span = f"{days[0].day} to {days[-1].day}" if days else "no days"
     target = options["output"] or "standard output"
@@ -124,7 +135,59 @@ def on_export(entity: Entity, days: Sequence[Day], options: dict[str, Any], **_:
     unmasked = options["unmasked"]
     if unmasked:
         text += ", unmasked"
+    _must_record(Action.EXPORT, text, unmasked or options["reason"], entity=entity.name)
+
+
+def _must_record(*entry: Any, entity: str) -> None:
     try:
-        record(Action.EXPORT, text, unmasked or options["reason"], entity=entity.name)
+        record(*entry, entity=entity)
     except JournalError as error:
-        raise ExportRefusedError(f"the access journal cannot be written: {error}") from None
+        raise NotJournaledError(f"the access journal cannot be written: {error}") from None
+
+
+REFUSED, ANSWERED = (metrics.JOURNAL_FAILURES.labels(each) for each in ("refused", "answered"))
+
+
+class Journal:
+    """Middleware: writes a row of each look, before the first byte of a streamed answer. Its place
+    is outside of sessions and views, and inside of what gives the request its id."""
+
+    def __init__(self, get_response: Callable[[HttpRequest], HttpResponse]) -> None:
+        self.get_response = get_response
+
+    def __call__(self, request: HttpRequest) -> HttpResponse:
+        look = request.look = Look()  # type: ignore[attr-defined] # for history.requests.accesses.of
+        response = self.get_response(request)
+        action = action_of(request)
+        if action is None or _shows_nothing(request, response):
+            return response
+        try:
+            rows = list(entries(request, response, action, look))
+            # Nobody was shown nothing: the log of requests has it.
+            if rows[0].actor is not Actor.NOBODY or rows[0].outcome is Outcome.SHOWN:
+                write(rows)
+        except (JournalError, Error, psycopg.Error) as error:
+            return _without_journal(request, response, error, look)
+        return response
+
+
+def _shows_nothing(request: HttpRequest, response: HttpResponse) -> bool:
+    """OPTIONS asks which methods there are. A refused one is an attempt."""
+    return request.method == "OPTIONS" and response.status_code == 204
+
+
+def _without_journal(
+    request: HttpRequest, response: HttpResponse, error: Exception, look: Look
+) -> HttpResponse:
+    log.error("the access journal cannot be written: %s", describe(error))
+    if settings.ANNALS.journal_failure == "answer" and not look.unmasked:
+        ANSWERED.inc()
+        return response
+    REFUSED.inc()
+    if response.status_code >= 500:
+        return response  # it shows nothing, and says more of the cause
+    response.close()
+    if request.path_info.startswith("/api/"):
+        return errors.answer(errors.JournalUnavailableError(str(error)), {"request": request})
+    page = render_to_string("access/no_journal.html", request=None)
+    return HttpResponse(page, status=503, headers={"Retry-After": str(errors.RETRY_SECONDS)})

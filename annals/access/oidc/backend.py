@@ -1,15 +1,9 @@
-"""mozilla-django-oidc's backend for several providers, with our own checks.
+"""mozilla-django-oidc's backend for several providers. Replaced are the settings (by provider), the
+calls (bounded), the check of the ID token and the search for the user (issuer and subject).
 
-We use its flow and its PKCE. We replace the look-up of settings (one provider each), the calls to
-the provider (bounded), the check of the ID token (issuer, audience, azp, times, nonce) and the
-search for the user (issuer and subject in place of the e-mail).
-
-The provider decides: a role that is gone from the claims is gone here at the next login, and so is
-every permission that somebody gave to the login manually. No claim makes a superuser: the web's
-database login cannot.
+The provider decides: a role that is gone from the claims, or a permission given to the login
+manually, is gone at the next login. No claim makes a superuser.
 """
-
-from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
@@ -29,7 +23,7 @@ from annals.access.oidc.discovery import (
     discoveries,
 )
 from annals.access.oidc.providers import Provider, claim
-from history.logins import login
+from history.masking.logins import login
 from history.people import remember
 
 log = logging.getLogger(__name__)
@@ -50,9 +44,7 @@ def roles_of(provider: Provider, claims: Mapping[str, Any]) -> frozenset[str]:
 
 def user_of(provider: Provider, claims: Mapping[str, Any]) -> User:
     """The login of the person that these verified claims are about, made or brought up to date.
-
-    Raises NoRoleError, and then a login that was there has no role any more.
-    """
+    Raises NoRoleError, and then a login that was there has no role any more."""
     user = _brought_up_to_date(provider, claims)
     if user is None or not user.is_staff:
         raise NoRoleError
@@ -102,8 +94,7 @@ def _brought_up_to_date(provider: Provider, claims: Mapping[str, Any]) -> User |
 
 
 def _is_first(identity: Identity, login: str) -> bool:
-    """Whether nobody had this login before, here or at another provider. The people table has one
-    name for a login, and the timelines show it: it stays the name of the one who had it first."""
+    """Whether nobody had this login before, here or at another provider."""
     earlier = Identity.objects.filter(pk__lt=identity.pk, login__startswith=f"{login}@")
     return not any(
         each.rpartition("@")[0] == login for each in earlier.values_list("login", flat=True)
@@ -154,8 +145,7 @@ class ProviderBackend(OIDCAuthenticationBackend):  # type: ignore[misc] # untype
         return self._callback if name.endswith("_CALLBACK_URL") else setting(name, *default)
 
     def authenticate(self, request: HttpRequest | None, **kwargs: Any) -> User | None:
-        """Raises tokens.TokenError, ProviderDownError and claims.NoRoleError: the callback shows
-        a page for each."""
+        """Raises tokens.TokenError, ProviderDownError and claims.NoRoleError."""
         name = getattr(request, "annals_provider", None)
         if name is None or "nonce" not in kwargs:
             return None

@@ -1,7 +1,5 @@
 """Programs at the API: `Authorization: Bearer` with a JWT of a provider of ANNALS_OIDC_FILE."""
 
-from __future__ import annotations
-
 import logging
 from typing import Final
 
@@ -50,7 +48,7 @@ class BearerToken(BaseAuthentication):
         provider = discoveries()[found.issuer].provider
         if found.client == provider.docs_client_id:
             return _person(found, provider), found
-        return Service(found.issuer, found.client, found.sensitive), found
+        return Service(found.issuer, found.client, found.subject, found.sensitive), found
 
     def authenticate_header(self, request: Request) -> str:
         """The challenge of a 401: what was wrong with the token, or what would be accepted."""
@@ -65,12 +63,8 @@ class BearerToken(BaseAuthentication):
 
 
 def _person(found: tokens.Bearer, provider: Provider) -> User:
-    """The login of the person who has this token by /api/docs/: with the roles and the masks that
-    they have on the screens.
-
-    Raises AuthenticationFailed for somebody whom the screens would not let in, and for somebody
-    who is not logged in there now: only a login brings their roles up to date.
-    """
+    """The login of the person who has this token by /api/docs/, with the roles and masks of the
+    screens. Raises AuthenticationFailed if these would not let them in now."""
     identity = (
         Identity.objects.select_related("user")
         .filter(issuer=found.issuer, subject=found.subject, user__is_active=True)

@@ -1,7 +1,4 @@
-"""How the OpenAPI document and its page offer the identity providers: as security schemes, and as a
-login for people, with PKCE, from the browser to the provider."""
-
-from __future__ import annotations
+"""How the OpenAPI document and its page offer the identity providers."""
 
 import json
 from collections.abc import Sequence
@@ -17,7 +14,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from annals.access.oidc.discovery import Discovery, discoveries
-from history.api.schema import Docs, Open
+from history.api.schema import Docs, OpenSchema
 
 Scheme = dict[str, Any]
 JWT: Scheme = {
@@ -50,8 +47,7 @@ def scheme_name(discovery: Discovery) -> str:
 
 
 def scheme(discovery: Discovery) -> Scheme:
-    """How to get a token of this provider. While its addresses are not known, where it names
-    them."""
+    """How to get a token of this provider. Without its addresses, where it names them."""
     provider = discovery.provider
     token, authorize = (
         discovery.known(name) for name in ("token_endpoint", "authorization_endpoint")
@@ -93,9 +89,8 @@ class LoginDocs(Docs):
         return answer
 
 
-class LoginDone(Open):
-    """GET /api/docs/login/: where a provider sends the window of the login. It hands the code to
-    the page that opened it, and closes."""
+class LoginDone(OpenSchema):
+    """GET /api/docs/login/: where a provider sends the window of the login."""
 
     @extend_schema(exclude=True)
     def get(self, request: Request) -> HttpResponse:

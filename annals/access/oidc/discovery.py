@@ -1,7 +1,4 @@
-"""What a provider says of itself: its endpoints and its keys, fetched by calls that are bounded in
-time and size and never redirected, and remembered."""
-
-from __future__ import annotations
+"""What a provider says of itself."""
 
 import logging
 import threading
@@ -18,9 +15,9 @@ from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePublicKey
 from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicKey
 from django.conf import settings
 
-from annals.access.oidc.providers import Provider, is_usable
+from annals.access.oidc.providers import Provider
 from history.base import http_call
-from history.shares import Share
+from history.requests.worker_shares import Share
 
 CONNECT_SECONDS: Final = 3.0
 READ_SECONDS: Final = 5.0
@@ -37,9 +34,10 @@ class ProviderRefusesError(ProviderDownError):
 
 def ask(provider: Provider, method: str, address: str, **options: Any) -> dict[str, Any]:
     """The JSON object that the provider answers. Raises ProviderDownError."""
+    until = time.monotonic() + CONNECT_SECONDS + READ_SECONDS
     try:
         with (
-            http_call.session(CONNECT_SECONDS + READ_SECONDS) as session,
+            http_call.Session() as session,
             session.request(
                 method,
                 address,
@@ -50,7 +48,7 @@ def ask(provider: Provider, method: str, address: str, **options: Any) -> dict[s
                 **options,
             ) as answer,
         ):
-            body = http_call.body(answer, LONGEST_ANSWER)
+            body = http_call.body(answer, LONGEST_ANSWER, until)
             if answer.status_code == 400:
                 raise ProviderRefusesError(f"{address} answers 400")
             if answer.status_code != 200:
@@ -68,13 +66,12 @@ def ask(provider: Provider, method: str, address: str, **options: Any) -> dict[s
 log = logging.getLogger(__name__)
 
 METADATA_SECONDS: Final = 3_600.0
-KEYS_SECONDS: Final = 3_600.0
+KEYS_SECONDS: Final = 600.0
 # A token with an unknown key id, or a provider that is down, makes us ask no more often than this.
 AGAIN_SECONDS: Final = 10.0
 MOST_KEYS: Final = 100
 SMALLEST_RSA_BITS: Final = 2_048
-# Of the 16 threads of a process. Anybody can begin a login, and a call to a provider that hangs
-# takes 8 seconds.
+# Of the 16 threads of a process: a call to a provider that hangs takes 8 seconds.
 AT_ONCE: Final = 4
 
 
@@ -88,11 +85,8 @@ class Key:
 
 
 class Discovery:
-    """One provider's metadata and keys. Thread-safe: one thread asks the provider, and a thread
-    that finds what it needs in memory does not wait for that.
-
-    logins: who logs in takes it before the provider is asked for anything.
-    """
+    """One provider's metadata and keys. Thread-safe: one thread asks the provider; what is in
+    memory is not waited for. logins: taken before a login asks the provider for anything."""
 
     def __init__(self, provider: Provider, clock: Callable[[], float] = time.monotonic) -> None:
         self.provider = provider
@@ -100,7 +94,6 @@ class Discovery:
         self._waiting = Share(AT_ONCE, waiting=0)
         self._clock = clock
         self._lock = threading.Lock()
-        self._checking = threading.Lock()
         self._metadata: dict[str, Any] = {}
         self._metadata_until = 0.0
         self._keys: dict[str | None, list[Key]] = {}
@@ -115,23 +108,11 @@ class Discovery:
         with self._lock:
             address = self._current_metadata().get(name)
         if address is None:
-            raise ProviderDownError(f"{self.provider.issuer} names no usable {name}")
+            raise ProviderDownError(f"{self.provider.issuer} names no {name}")
         return str(address)
 
-    def may_answer_as(self, issuer: str | None) -> bool:
-        """Whether the answer to a login, which names this issuer, can be this provider's (RFC
-        9207). A provider that promises to name itself must. Raises ProviderDownError."""
-        if issuer is not None:
-            return issuer == self.provider.issuer
-        with self._lock:
-            promised = self._current_metadata().get(
-                "authorization_response_iss_parameter_supported"
-            )
-        return promised is not True
-
     def known(self, name: str) -> str | None:
-        """The address as endpoint() gives it; None where it is not known. Does not wait while
-        another thread asks: what shows it needs no log-in, and a provider may hang."""
+        """The address as endpoint() gives it; None where it is not known."""
         metadata = self._metadata
         if self._lock.acquire(blocking=False):
             try:
@@ -144,22 +125,15 @@ class Discovery:
 
     def check(self) -> None:
         """Ask the provider now. Raises ProviderDownError: better on a page of ours than as an
-        error of the browser. Returns at once while another thread asks: whoever opens the log-in
-        page many times must not make every thread wait for a provider that hangs."""
-        if not self._checking.acquire(blocking=False):
-            return
-        try:
-            self._own(self.address)
-        finally:
-            self._checking.release()
+        error of the browser."""
+        self._own(self.address)
 
     def keys(self, key_id: str | None, trusted: bool = False) -> list[Key]:
         """The signing keys of this id (None: of tokens that name none); empty: there is none.
 
-        An unknown id makes us ask, once in AGAIN_SECONDS at most, or at once where the id is
-        trusted: where the provider itself gave the token. While the provider is down, what
-        is remembered goes on to serve. Raises ProviderDownError where nothing is, and BusyError
-        where AT_ONCE threads wait for the thread that asks: anybody can send an unknown id.
+        An unknown id is asked for once in AGAIN_SECONDS at most, or at once where it is trusted.
+        While the provider is down, remembered keys serve. Raises ProviderDownError where there are
+        none, and BusyError where AT_ONCE threads wait.
         """
         known = self._keys.get(key_id)
         if known is not None and self._clock() < self._keys_until:
@@ -205,21 +179,8 @@ class Discovery:
             if self._metadata:
                 return self._metadata
             raise
-        self._metadata, self._metadata_until = self._usable(found), now + METADATA_SECONDS
+        self._metadata, self._metadata_until = found, now + METADATA_SECONDS
         return self._metadata
-
-    def _usable(self, given: dict[str, Any]) -> dict[str, Any]:
-        """Metadata without the addresses that are not usable: one would make pages and headers
-        fail that are everybody's."""
-        issuer = self.provider.issuer
-        wrong = {
-            name
-            for name, value in given.items()
-            if (name.endswith("_endpoint") or name == "jwks_uri") and not is_usable(value, issuer)
-        }
-        if wrong:
-            log.warning("%s names no usable %.300s", issuer, ", ".join(sorted(wrong)))
-        return {name: value for name, value in given.items() if name not in wrong}
 
     def _own(self, address: str) -> dict[str, Any]:
         found = self.get(address)
@@ -230,7 +191,7 @@ class Discovery:
     def _fetch_keys(self) -> None:
         address = self._current_metadata().get("jwks_uri")
         if address is None:
-            raise ProviderDownError(f"{self.provider.issuer} names no usable jwks_uri")
+            raise ProviderDownError(f"{self.provider.issuer} names no jwks_uri")
         given = self.get(address).get("keys")
         if not isinstance(given, list):
             raise ProviderDownError(f"{address} holds no keys")

@@ -1,12 +1,4 @@
-"""The way to a provider and back, and the provider's word that a session has ended.
-
-What is remembered until the way back is in a signed cookie, so that a login that is only begun
-leaves no row. The browser holds the nonce and the code verifier of its own login. It could have
-made them itself; what counts is that another browser does not have them. A code works once, which
-the provider ensures.
-"""
-
-from __future__ import annotations
+"""The way to a provider and back, and the provider's word that a session has ended."""
 
 import hashlib
 import logging
@@ -145,7 +137,6 @@ class Login(OIDCAuthenticationRequestView):  # type: ignore[misc] # untyped libr
         finally:
             request.session = own
         # A code that comes back to another provider's address must not be taken for this login.
-        # Each of several open logins has its own way on.
         following = begun.pop(NEXT)
         for state in begun.states.values():
             state.setdefault("provider", self.provider)
@@ -189,9 +180,6 @@ class Callback(OIDCAuthenticationCallbackView):  # type: ignore[misc] # untyped 
         refusal = _("{provider} did not log you in.").format(provider=discovery.provider.title)
         request.annals_provider = self.provider  # type: ignore[attr-defined] # for the backend
         try:
-            if not discovery.may_answer_as(request.GET.get("iss")):
-                log.warning("login at %s refused: the answer names another issuer", self.provider)
-                return _refused(request, refusal, self._next)
             if "error" in request.GET:
                 return self._refused_there(request, request.GET["error"], refusal)
             request.session = begun
@@ -211,8 +199,7 @@ class Callback(OIDCAuthenticationCallbackView):  # type: ignore[misc] # untyped 
         return answer
 
     def _refused_there(self, request: HttpRequest, error: str, refusal: str) -> HttpResponse:
-        """The provider's own no. Where it only needs to see the person (after `renew`), the login
-        page says so and leads back."""
+        """The provider's own no."""
         log.warning("login at %s refused: %.100r", self.provider, error)
         super().get(request)  # ends the session
         if error in MUST_SEE:
@@ -241,8 +228,7 @@ class Callback(OIDCAuthenticationCallbackView):  # type: ignore[misc] # untyped 
             },
         )
         log.info(
-            "login of %r at %s from %s",
-            *(user.get_username(), self.provider, address_of(request)),
+            "login of %r at %s from %s", *(user.get_username(), self.provider, address_of(request))
         )
         return HttpResponseRedirect(self._next)
 

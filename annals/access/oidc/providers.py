@@ -1,13 +1,9 @@
-"""The identity providers that ANNALS_OIDC_FILE declares: one frozen Provider each; and which of
-their addresses are usable in calls, redirects, headers and documents."""
-
-from __future__ import annotations
+"""The identity providers that ANNALS_OIDC_FILE declares: one frozen Provider each."""
 
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Final
-from urllib.parse import SplitResult, urlsplit
+from typing import Annotated, Any
 
 import msgspec
 from msgspec import Meta
@@ -15,37 +11,6 @@ from msgspec import Meta
 from annals import env
 from annals.access.roles import ROLES
 from history.failure.complaints import FileError, of_declaration, read_text
-
-LOOPBACK: Final = ("localhost", "127.0.0.1", "::1")
-LONGEST: Final = 2_000
-# ASCII only, and none of the characters that end a source or a directive of a policy.
-_FORM: Final = re.compile(
-    r"https?://(?:[\w.-]+|\[[0-9a-f:.]+\])(?::[0-9]{1,5})?(?:[/?][\w~:/?@!$&()*+=%.-]*)?",
-    re.ASCII | re.IGNORECASE,
-)
-
-
-def parts(address: object) -> SplitResult | None:
-    """The parts of an address that is usable at all; None: it is not."""
-    if not isinstance(address, str) or len(address) > LONGEST or not _FORM.fullmatch(address):
-        return None
-    try:
-        found = urlsplit(address)
-        usable = found.hostname and found.port != 0
-    except ValueError:
-        return None
-    return found if usable else None
-
-
-def is_usable(address: object, issuer: str) -> bool:
-    """Over TLS, or where the issuer itself is on the loopback address, also there: a provider
-    elsewhere must not send us, with the client secret, to a program on this machine."""
-    found = parts(address)
-    return found is not None and (
-        found.scheme == "https"
-        or (found.hostname in LOOPBACK and urlsplit(issuer).scheme == "http")
-    )
-
 
 SCOPE = "topst-product-maintenance-changelog"
 ALGORITHMS = ("RS256", "PS256", "ES256")
@@ -65,6 +30,7 @@ class Provider(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     name: in addresses, unique. title: on the login page. audiences: the `aud` of Bearer tokens that
     are for Annals; empty: client_id. roles: a value of groups_claim to the role it gives.
     client_claim: the client id of a Bearer token; None: `client_id`, or else `azp`.
+    programs: the client ids that may call with a Bearer token; empty: all but Annals' own.
     docs_client_id: a public client, with which people log in on /api/docs/; None: they do not.
     sensitive_scope: what a Bearer token must have in addition to read sensitive fields; None: no
     token does.
@@ -88,6 +54,7 @@ class Provider(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     scope: Text = SCOPE
     sensitive_scope: Text | None = None
     client_claim: Text | None = None
+    programs: tuple[Text, ...] = ()
     docs_client_id: Text | None = None
     algorithms: Annotated[tuple[str, ...], Meta(min_length=1)] = ALGORITHMS
     max_age_seconds: Seconds = 86_400
@@ -97,6 +64,12 @@ class Provider(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     def api_audiences(self) -> tuple[str, ...]:
         """The audiences that a Bearer token may name."""
         return self.audiences or (self.client_id,)
+
+    def accepts(self, client: str) -> bool:
+        """Whether a Bearer token of this client may call."""
+        if client == self.docs_client_id:
+            return True
+        return client in self.programs if self.programs else client != self.client_id
 
     def secret(self) -> str | None:
         """The client secret, read from its file at each call so that it can be replaced; None for
@@ -121,10 +94,7 @@ def given(settings: env.Settings) -> tuple[Provider, ...]:
 
 
 def read(path: Path) -> tuple[Provider, ...]:
-    """The providers in the order of the file: TOML, or JSON where its name ends in .json.
-
-    Raises ProvidersError.
-    """
+    """The providers in the order of the file: TOML, or .json. Raises ProvidersError."""
     try:
         text = read_text(path)
     except FileError as error:
@@ -160,19 +130,21 @@ def claim(claims: Mapping[str, Any], path: str) -> Any:
 
 def _wrong(provider: Provider) -> str | None:
     """What is wrong with one provider by itself; None: nothing."""
-    issuer = parts(provider.issuer)
     if NAME.fullmatch(provider.name) is None:
         return "name must be lower case letters, digits and hyphens, 32 at most"
-    if issuer is None or issuer.query:
-        return f"issuer must be a URL without query, as its tokens name it: {provider.issuer!r}"
-    if issuer.scheme != "https" and not (issuer.scheme == "http" and issuer.hostname in LOOPBACK):
-        return "issuer must begin with https:// (http:// only on the loopback address)"
+    if not env.is_safe_url(provider.issuer):
+        return (
+            "issuer must be an https:// URL without user, query and fragment, as its tokens name "
+            f"it (http:// only on the loopback address): {provider.issuer!r}"
+        )
     if unknown := sorted(set(provider.roles.values()) - ROLES.keys()):
         return f"roles gives {', '.join(unknown)}; the roles are {', '.join(ROLES)}"
     if unknown := sorted(set(provider.algorithms) - set(ALGORITHMS)):
         return f"algorithms has {', '.join(unknown)}; accepted are {', '.join(ALGORITHMS)}"
     if provider.client_claim == "sub" and provider.docs_client_id is not None:
         return "client_claim must not be sub with docs_client_id: people would count as programs"
+    if provider.sensitive_scope == provider.scope:
+        return "sensitive_scope must differ from scope: every program would read sensitive fields"
     for field in ("client_secret_file", "ca_file"):
         file = getattr(provider, field)
         if file is not None and not file.is_file():

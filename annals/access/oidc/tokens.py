@@ -1,10 +1,4 @@
-"""Checks a JWT: signature, issuer, audience, times, and its purpose.
-
-TokenError   it is refused, and why
-ScopeError   a good token that lacks the scope
-"""
-
-from __future__ import annotations
+"""Checks a JWT: signature, issuer, audience, times, and its purpose."""
 
 import re
 import time
@@ -29,8 +23,7 @@ LOGOUT_EVENT: Final = "http://schemas.openid.net/event/backchannel-logout"
 
 
 class TokenError(Exception):
-    """The token is refused. The message names no value of it and may be shown to its bearer; it is
-    in English, for logs and headers, and has translations."""
+    """The token is refused. The message names no value of it and may be shown to its bearer."""
 
 
 class ScopeError(Exception):
@@ -67,10 +60,8 @@ def issuer_of(token: str) -> tuple[Mapping[str, Any], str]:
 
 
 def bearer(token: str, discoveries: Mapping[str, Discovery]) -> Bearer:
-    """The caller that a Bearer token stands for. discoveries: by issuer, those accepted.
-
-    Raises TokenError, ScopeError, and ProviderDownError where the issuer's keys are not known.
-    """
+    """The caller that a Bearer token stands for. discoveries: by issuer, those accepted. Raises
+    TokenError, ScopeError, and ProviderDownError where the issuer's keys are not known."""
     header, issuer = issuer_of(token)
     discovery = discoveries.get(issuer)
     if discovery is None or not discovery.provider.api:
@@ -81,6 +72,8 @@ def bearer(token: str, discoveries: Mapping[str, Discovery]) -> Bearer:
     claims = _verified(token, header, discovery, provider.api_audiences, ("sub",))
     if "at_hash" in claims or claims.get("typ") in ("ID", "Refresh"):
         raise TokenError(_("The token is not an access token."))
+    if "cnf" in claims:
+        raise TokenError(_("The token is bound to a key, which is not checked here."))
     scopes = _scopes(claims)
     if provider.scope not in scopes:
         raise ScopeError(f"The token lacks the scope {provider.scope}.")
@@ -89,6 +82,8 @@ def bearer(token: str, discoveries: Mapping[str, Discovery]) -> Bearer:
         raise TokenError(_("The token names no client."))
     if not _is_text(client):
         raise TokenError(_("The token's client id is not text."))
+    if not provider.accepts(client):
+        raise TokenError(_("The token's client is no program of Annals."))
     sensitive = provider.sensitive_scope in scopes
     return Bearer(issuer, client, claims["sub"], int(claims["exp"]), sensitive)
 
@@ -99,8 +94,7 @@ def _client(claims: Mapping[str, Any], path: str | None) -> Any:
 
 
 def identity(token: str, discovery: Discovery, nonce: str) -> Mapping[str, Any]:
-    """The claims of an ID token that this login asked for. Raises TokenError and
-    ProviderDownError."""
+    """The claims of an ID token of this login. Raises TokenError and ProviderDownError."""
     header, issuer = issuer_of(token)
     client = discovery.provider.client_id
     if issuer != discovery.provider.issuer:
@@ -119,9 +113,8 @@ def identity(token: str, discovery: Discovery, nonce: str) -> Mapping[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class Logout:
-    """What a back-channel logout token ends: the sessions of a subject, or one session; one of them
-    is given at least. id: `jti`; until: seconds since the epoch when no such token is accepted any
-    more."""
+    """What a back-channel logout token ends: the sessions of a subject, or one session. id: `jti`;
+    until: seconds since the epoch when no such token is accepted any more."""
 
     subject: str | None
     session: str | None
@@ -160,8 +153,7 @@ def _verified(
     required: Sequence[str],
     trusted: bool = False,
 ) -> dict[str, Any]:
-    """The claims, once signature, issuer, audience and times are right. trusted: the issuer itself
-    gave us the token."""
+    """The claims, once all of it is right. trusted: the issuer itself gave us the token."""
     provider, algorithm, key_id = discovery.provider, header.get("alg"), header.get("kid")
     if algorithm not in provider.algorithms:
         raise TokenError(_("The token's algorithm is not accepted."))
@@ -218,8 +210,8 @@ def _sentence(error: jwt.PyJWTError) -> str:
 
 
 def _is_text(value: object) -> bool:
-    """Whether a claim is a name as OpenID Connect limits `sub`: one line, 255 characters at most.
-    The database stores no others."""
+    """Whether a claim is a name as OpenID Connect limits `sub`: one line, 255 characters at
+    most."""
     return isinstance(value, str) and 0 < len(value) <= LONGEST_NAME and value.isprintable()
 
 

@@ -1,7 +1,5 @@
 """What the login page offers."""
 
-from __future__ import annotations
-
 from typing import Any
 from urllib.parse import urlencode
 

@@ -1,7 +1,5 @@
 """What `annals distribute` does."""
 
-from __future__ import annotations
-
 import json
 import time
 from typing import Any
@@ -13,13 +11,13 @@ from django.db import connection
 from history import schema
 from history.base.error_text import describe
 from history.base.table import Table, print_table
-from history.days import Connection
+from history.daily.days import Connection
 from history.distributing import steps
 from history.distributing.steps import Plan, plan
 from history.distribution import DISTRIBUTED_BY
 from history.entities import ENTITIES
 from history.partitions import catalog
-from history.partitions.exclusive import AlreadyRunningError, run_lock
+from history.partitions.exclusive import NoRunLockError, run_lock
 from history.partitions.show import size
 from ingest import rights
 
@@ -30,8 +28,7 @@ AFTERWARDS = (
 
 
 def run(command: BaseCommand, **options: Any) -> None:
-    """Print what is left to do, or do it. options: as the command declares them. Raises
-    CommandError."""
+    """Print what is left to do, or do it. options: the command's. Raises CommandError."""
     began = time.monotonic()
     if (why := schema.of_database()) is not None:
         raise CommandError(why)
@@ -48,7 +45,7 @@ def run(command: BaseCommand, **options: Any) -> None:
                 quiet = options["json"]
                 say = (lambda _: None) if quiet else command.stdout.write
                 steps.run(plain, left, partitions, options["shards"], say)
-    except (AlreadyRunningError, steps.NotDistributableError) as error:
+    except (NoRunLockError, steps.NotDistributableError) as error:
         raise CommandError(f"Nothing done: {error}.") from error
     except psycopg.Error as error:
         raise CommandError(

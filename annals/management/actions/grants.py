@@ -1,7 +1,5 @@
 """What `annals grants` does."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -10,18 +8,12 @@ from django.core.management.base import BaseCommand, CommandError
 from django.db import ProgrammingError, connection, transaction
 from psycopg import errors, sql
 
-from annals.access import grants, logins
+from annals.access import grants
 from annals.access.grants import CONSUMER, WEB, statements
 from history import distribution
 from history.failure.complaints import FileError, read_text
 
 ROLES = {"web": WEB, "consumer": CONSUMER}
-# The partitioned tables to which a role may add rows; none while there is no such role.
-_WRITABLE = """
-SELECT c.relname FROM pg_class c JOIN pg_roles r ON r.rolname = %s
-WHERE c.relkind = 'p' AND c.relname LIKE '%%\\_aud' AND pg_table_is_visible(c.oid)
-    AND has_table_privilege(r.oid, c.oid, 'INSERT')
-"""
 
 
 def run(command: BaseCommand, **options: Any) -> None:
@@ -29,11 +21,10 @@ def run(command: BaseCommand, **options: Any) -> None:
     if not options["apply"]:
         if options["login"]:
             raise CommandError("--login needs --apply: a password is not printed.")
-        for statement in (*statements(), *grants.closing(), *logins.limits()):
+        for statement in (*statements(), *grants.closing(), *grants.limits()):
             command.stdout.write(f"{_text(statement)};")
         return
     asked = list(_asked(options["login"]))
-    before = _writable()
     with transaction.atomic():
         # Who logs in waits for auth_user meanwhile.
         _run([sql.SQL("SET LOCAL lock_timeout = '10s'").format()])
@@ -43,31 +34,19 @@ def run(command: BaseCommand, **options: Any) -> None:
         _run(statements())
         for role, name, password in asked:
             _refuse_other_rights(role, name)
-            _run(logins.make(role, name, password))
-    left = [statement for statement in list(logins.limits()) if not _allowed(statement)]
+            _run(grants.make(role, name, password))
+    left = [statement for statement in list(grants.limits()) if not _allowed(statement)]
     for statement in grants.closing():
         _allowed(statement)
     # PostgreSQL only warns of rights that it did not take away.
     left += grants.closing()
     command.stdout.write(f"The roles {WEB} and {CONSUMER} have their rights.")
-    if taken := sorted(before - _writable()):
-        command.stdout.write(
-            f"The consumer may not write {', '.join(taken)} any more: this command knows no kind "
-            "of these tables. If it was not meant, set ANNALS_ENTITIES_FILE as the consumer has "
-            "it, and run `annals grants --apply` again."
-        )
     if left:
         text = "".join(f"\n{_text(statement)};" for statement in left)
         raise CommandError(
             "The rights are applied, but this login may not run the following. Let an "
             f"administrator of PostgreSQL run it:{text}"
         )
-
-
-def _writable() -> set[str]:
-    with connection.cursor() as cursor:
-        cursor.execute(_WRITABLE, [CONSUMER])
-        return {name for (name,) in cursor.fetchall()}
 
 
 def _asked(given: Iterable[list[str]]) -> Iterator[tuple[str, str, str]]:
@@ -86,8 +65,8 @@ def _asked(given: Iterable[list[str]]) -> Iterator[tuple[str, str, str]]:
 
 def _refuse_other_rights(role: str, name: str) -> None:
     """A login with two roles would have the rights of both."""
-    others = logins.other_roles(role, name)
-    if logins.OWNER in others:
+    others = grants.other_roles(role, name)
+    if grants.OWNER in others:
         raise CommandError(
             f"{name} has the rights of the owner of the tables, or of a superuser: it cannot be a "
             f"login of {role}. Nothing is changed. Give another name."

@@ -1,165 +1,166 @@
-"""What `annals gaps heal` does."""
-
-from __future__ import annotations
+"""What `annals gaps heal` does: asks the services, in Kafka, for versions that never arrived."""
 
 import json
 import sys
-from dataclasses import asdict
-from functools import partial
-from typing import Any
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Final, NamedTuple
 
-import psycopg
 from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError
-from django.db import Error
+from django.db import connection
 from django.utils import translation
 
-from annals.healing import memory, sources
-from annals.healing.old_source import OldSource
-from annals.healing.outbox_source import OutboxSource
-from annals.healing.run import BusyError, Outcome, Selection, documents, heal
-from annals.healing.sources import SourcesError
-from annals.healing.wanted import Asked
-from history import fallback
-from history.base.error_text import describe
 from history.base.plain_text import one_line
 from history.base.table import counted
 from history.gaps.run import latest
-from history.management.progress import Progress
-from ingest.management.actions.consume import decoding, refuse_other_tables
-from ingest.store.missing_days import current, kept
-from ingest.store.outside import Outside
-from ingest.store.session import connect
+from ingest.management.actions.consume import brokers, refuse_other_tables
+from ingest.source.client import WrongSettingError
+from ingest.source.producer import Producer, ProducerError
 
-_NOT_LOOKED = "Nobody has looked for gaps yet: run annals gaps first."
+TOPIC: Final = "annals.gaps"
+GAPS_AT_ONCE: Final = 500
+# For which Kafka may take to confirm what was asked at once.
+CONFIRM_MS: Final = 30_000
+
+# What is in quarantine came: asking brings the same bytes.
+_OPEN = """
+SELECT g.id, g.entity, g.document, array(
+    SELECT array[lower(piece), upper(piece) - 1] FROM unnest(
+        int8multirange(int8range(g.first, g.last, '[]')) - coalesce((
+            SELECT range_agg(int8range(q.version, q.version, '[]')) FROM ingest_quarantine q
+            WHERE q.entity = g.entity AND q.entity_id = g.document AND q.entity_id <> ''
+                AND q.version BETWEEN g.first AND g.last AND q.status <> 'resolved'
+        ), '{}')
+    ) AS piece
+)
+FROM version_gap g
+WHERE g.closed_at IS NULL AND g.id > %s AND g.entity = coalesce(%s, g.entity)
+    AND (%s OR g.asked_at IS NULL OR g.asked_at < now() - interval '24 hours')
+ORDER BY g.id LIMIT %s
+"""
+_ASKED = "UPDATE version_gap SET asked_at = now() WHERE id = ANY(%s)"
+
+
+class Request(NamedTuple):
+    """Versions first to last of one document."""
+
+    kind: str
+    id: str
+    first: int
+    last: int
+
+    def value(self) -> bytes:
+        """The message that asks for them. Its key is the id."""
+        found = {"kind": self.kind, "id": self.id, "from": self.first, "to": self.last}
+        return json.dumps(found, ensure_ascii=False).encode()
+
+
+@dataclass(slots=True)
+class Asked:
+    """What was asked for."""
+
+    gaps: int = 0
+    requests: int = 0
+    versions: int = 0
+
+    def add(self, requests: Sequence[Request]) -> None:
+        self.gaps += 1
+        self.requests += len(requests)
+        self.versions += sum(each.last - each.first + 1 for each in requests)
 
 
 class Run:
     """The action of one call of the command."""
 
     def __init__(self, command: BaseCommand) -> None:
-        self.stdout, self.stderr = command.stdout, command.stderr
+        self.stdout = command.stdout
 
     def handle(self, **options: Any) -> None:
+        refuse_other_tables()
         with translation.override("en"):
-            refuse_other_tables()
-            known = every()
-            asked = chosen(known, options["source"])
-            if options["limit"] is not None and options["limit"] < 1:
-                raise CommandError("--limit must be 1 or more.", returncode=2)
-            selection = Selection(options["entity"], options["limit"], options["again"])
+            asked = Asked()
             if options["dry_run"]:
-                self._plan(asked, selection)
+                for requests in _open(options):
+                    for _, wanted in requests:
+                        asked.add(wanted)
+                        self._show(wanted, options)
             else:
-                names = [each.name for each in known]
-                self._heal(asked, names, selection, options["json"] or options["heal_json"])
+                self._ask(options, asked)
+            if _as_json(options):
+                self.stdout.write(json.dumps(asdict(asked)))
+            elif asked.requests:
+                would = "Would ask" if options["dry_run"] else "Asked"
+                self.stdout.write(
+                    f"{would} for {counted(asked.versions, 'version')} of "
+                    f"{counted(asked.gaps, 'gap')}, in the topic {TOPIC}."
+                )
+            elif latest() is None:
+                self.stdout.write("Nobody has looked for gaps yet: run annals gaps first.")
+            else:
+                self.stdout.write(
+                    "There is nothing to ask for: no gap is open, or all were asked for in the "
+                    "last 24 hours (--again asks for them, too)."
+                )
 
-    def _plan(self, asked: list[Asked], selection: Selection) -> None:
-        nothing = True
-        for source in asked:
-            for some in documents(source, selection):
-                for document in some:
-                    numbers = ", ".join(
-                        f"{first}" if first == last else f"{first}-{last}"
-                        for first, last in document.missing
-                    )
-                    line = f"{source.name} {document.entity.name} {document.id} {numbers}"
-                    self.stdout.write(one_line(line))
-                    nothing = False
-        if latest() is None:
-            self.stdout.write(_NOT_LOOKED)
-        elif nothing:
-            self.stdout.write(
-                "There is nothing to ask for: no gap is open, or all have been asked for."
-            )
+    def _show(self, requests: Sequence[Request], options: dict[str, Any]) -> None:
+        for each in requests if not _as_json(options) else ():
+            self.stdout.write(one_line(f"{each.kind} {each.id} {each.first}-{each.last}"))
 
-    def _heal(
-        self, asked: list[Asked], names: list[str], selection: Selection, as_json: bool
-    ) -> None:
-        done: list[Outcome] = []
-        try:
-            with (
-                connect("annals-heal") as connection,
-                Progress("asked for, documents", None, self.stderr) as shown,  # type: ignore[arg-type] # a wrapper
-            ):
-                memory.forget_others(connection, names)
-                outside = Outside(connection, partial(kept, connection), decoding())
-                done.extend(heal(outside, asked, selection, current, shown.advance))
-        except BusyError:
-            self.stderr.write("Another run asks at this moment; this one asks nobody.")
-        except (psycopg.Error, Error) as error:
-            self._print(done, as_json)
-            text = f"The database: {describe(error)}. What was answered before is kept."
-            raise CommandError(text, returncode=2) from None
-        self._print(done, as_json)
-        if not all(each.ok for each in done):
-            sys.exit(1)
-
-    def _print(self, done: list[Outcome], as_json: bool) -> None:
-        if as_json:
-            self.stdout.write(json.dumps({"sources": [as_object(each) for each in done]}))
-            return
-        if latest() is None:
-            self.stdout.write(_NOT_LOOKED)
-        for each in done:
-            self.stdout.write(one_line(sentence(each)))
+    def _ask(self, options: dict[str, Any], asked: Asked) -> None:
+        producer: Producer | None = None
+        for gaps in _open(options):
+            producer = producer or _producer()
+            for _, requests in gaps:
+                for each in requests:
+                    producer.send(TOPIC, each.id.encode(), each.value())
+            if producer.flush(CONFIRM_MS / 1000 + 1) or producer.failed:
+                why = producer.first_error or "the brokers do not answer"
+                raise CommandError(
+                    f"Kafka did not take the requests: {why}. Those for {asked.gaps:,} gaps "
+                    "were sent; the next run asks for the others.",
+                    returncode=2,
+                )
+            # Noted when Kafka has them: a run that is killed before asks once more.
+            with connection.cursor() as cursor:
+                cursor.execute(_ASKED, [[id for id, _ in gaps]])
+            for _, requests in gaps:
+                asked.add(requests)
 
 
-def every() -> list[Asked]:
-    """Whom one can ask, in this order: the services of the file, then the old service."""
-    file = settings.ANNALS.sources_file
+def _as_json(options: dict[str, Any]) -> bool:
+    return bool(options["json"] or options["heal_json"])
+
+
+def _producer() -> Producer:
+    """One for a topic that exists. Raises CommandError."""
+    brokers()
     try:
-        found: list[Asked] = [OutboxSource(each) for each in sources.read(file)] if file else []
-    except SourcesError as error:
-        text = f"ANNALS_SOURCES_FILE is wrong: {error}. See docs/gaps.md."
-        raise CommandError(text, returncode=2) from None
-    old = fallback.service()
-    if old is not None:
-        found.append(OldSource(old))
-    if not found:
-        text = "There is nobody to ask: set ANNALS_SOURCES_FILE. See docs/gaps.md."
-        raise CommandError(text, returncode=2)
-    return found
+        producer = Producer(
+            {"client.id": "annals-heal", "message.timeout.ms": CONFIRM_MS, **settings.KAFKA}
+        )
+        producer.create_topics([TOPIC], 1)
+    except (ProducerError, WrongSettingError) as error:
+        raise CommandError(str(error), returncode=2) from None
+    return producer
 
 
-def chosen(known: list[Asked], name: str | None) -> list[Asked]:
-    """All, or the one with this name."""
-    found = [each for each in known if name in (None, each.name)]
-    if not found:
-        names = ", ".join(each.name for each in known)
-        raise CommandError(f"--source: there is no {name!r}; there are {names}.", returncode=2)
-    return found
-
-
-def sentence(done: Outcome) -> str:
-    """What came of a source, in words."""
-    if done.later is not None:
-        moment = f"{done.later:%Y-%m-%d %H:%M} UTC"
-        return f"{done.source}: failed before, is asked again after {moment}, or with --again."
-    kept = done.kept
-    parts = [
-        f"{done.source}: asked for {counted(kept.asked, 'version')} of "
-        f"{counted(done.documents, 'document')}",
-        f"{kept.recovered:,} recovered",
-        f"{kept.there:,} here already",
-        f"{kept.refused:,} refused, {kept.quarantined:,} of them in quarantine",
-        f"{kept.unanswerable:,} it does not have",
-        f"{kept.waiting:,} it sends later",
-        counted(done.wrong, "wrong answer"),
-    ]
-    end = " The next run asks for the rest." if done.unfinished else ""
-    end = f" STOPPED: {done.failed}." if done.failed else end
-    return f"{'; '.join(parts)}.{end}"
-
-
-def as_object(done: Outcome) -> dict[str, Any]:
-    """The same as JSON values."""
-    return {
-        "source": done.source,
-        "documents": done.documents,
-        **asdict(done.kept),
-        "wrongAnswers": done.wrong,
-        "failed": done.failed or None,
-        "later": done.later and done.later.isoformat(),
-        "unfinished": done.unfinished,
-    }
+def _open(options: dict[str, Any]) -> Iterator[list[tuple[int, list[Request]]]]:
+    """The ids of open gaps that are to be asked for, with their requests, some at a time."""
+    after, left = 0, options["limit"] if options["limit"] is not None else sys.maxsize
+    while left > 0:
+        most = min(GAPS_AT_ONCE, left)
+        with connection.cursor() as cursor:
+            cursor.execute(_OPEN, [after, options["entity"], options["again"], most])
+            rows = cursor.fetchall()
+        if not rows:
+            return
+        after = rows[-1][0]
+        found = [
+            (id, [Request(kind, document, *piece) for piece in pieces])
+            for id, kind, document, pieces in rows
+            if pieces
+        ]
+        left -= len(found)
+        if found:
+            yield found

@@ -1,7 +1,5 @@
 """What `annals partitions` does."""
 
-from __future__ import annotations
-
 import json
 import sys
 import time
@@ -17,36 +15,35 @@ from django.core.management.base import BaseCommand, CommandError
 from django.db import Error as DatabaseError
 from django.db import connection
 from psqlextra.partitioning import PostgresPartitioningError
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
 from annals.access import sessions
 from annals.access.journal import days as journal
 from annals.management import archiving
-from annals.management.archiving import Done
 from annals.management.verifying import verify_archive, verify_tables
 from history import schema
 from history.archive.store import ArchiveError, Store
-from history.archive.write import Archiver
+from history.archive.write import DayArchiver, NoArchive
 from history.base import clock
 from history.base.error_text import describe
 from history.base.table import counted, print_table
-from history.canonical import Connection
-from history.day_rows import DayRows
-from history.days import ForeignTableError, partition_name
-from history.distribution import homes
-from history.entities import BY_NAME, ENTITIES, Entity
+from history.daily.canonical import Connection
+from history.daily.days import ForeignTableError, partition_name
+from history.distribution import child_home_table
+from history.entities import BY_NAME, BY_TABLE, ENTITIES, Entity
 from history.failure.sentences import known
+from history.kinds.day_rows import DayRows
+from history.management.progress import progress
+from history.models import ArchivedDay
 from history.partitions import catalog, show, state
-from history.partitions.exclusive import AlreadyRunningError, reconnect, run_lock
+from history.partitions.exclusive import NoRunLockError, reconnect, run_lock
 from history.partitions.maintain import Outcome, maintain
-from history.partitions.plan import DayPlan, Policy, plan
+from history.partitions.plan import Holds, Policy, plan
 from history.partitions.strategy import DayPartition
-from history.seals import late
+from history.seals import late_rows, verification
 from history.seals.finished import due, seal_days
 from history.seals.seal import NotSealable, seal
 from history.search_index import backfill as search_retention
-from ingest.completeness.holds import may_get_rows, unsettled
+from ingest.completeness.holds import may_get_rows
 from ingest.quarantine import messages as quarantine_retention
 from ingest.store import unstored
 
@@ -60,24 +57,28 @@ BROKEN = (
     OSError,
     clock.WrongClockError,
     NotSealable,
+    verification.SealedDayChangedError,
 )
 
 
 class Run:
     """The action of one call of the command."""
 
+    # Which days must not be dropped yet.
+    holds: Holds = staticmethod(may_get_rows)
+
     def __init__(self, command: BaseCommand) -> None:
         self.stdout, self.stderr = command.stdout, command.stderr
 
     def handle(self, *_: object, **options: Any) -> None:
         self.options = options
-        holds = None if options.get("force") else unsettled
+        holds = None if options.get("force") else self.holds
         self.policy = Policy.at(clock.now(), settings.ANNALS, holds)
         if options["action"] == "maintain" and options["dry_run"]:
             options["action"] = "plan"
         try:
             code = getattr(self, f"_{options['action']}")()
-        except AlreadyRunningError as error:
+        except NoRunLockError as error:
             self.stderr.write(f"Nothing done: {error}.")
             code = 1
         except BrokenPipeError:
@@ -135,8 +136,7 @@ class Run:
         return 0
 
     def _check_clock(self) -> None:
-        """Retention by a wrong clock would remove what is young. Raises WrongClockError; the run is
-        recorded by the server's clock."""
+        """Retention by a wrong clock would remove what is young. Raises WrongClockError."""
         connection.ensure_connection()
         plain = connection.connection
         try:
@@ -148,37 +148,52 @@ class Run:
             raise
 
     def _maintain(self) -> int:
+        if self.options["accept_changed"] and not self.options["why"]:
+            raise CommandError("--accept-changed needs --why: the reason is kept in the journal")
         self._check_clock()
         started, begun = clock.now(), time.monotonic()
-        with _progress() as progress:
-            steps = progress.add_task("partitions", total=None)
-            archived = progress.add_task("archive", total=None, visible=False)
 
-            def begin(plans: list[DayPlan]) -> None:
-                total = sum(len(table.creations) + len(table.deletions) for table in plans)
-                progress.update(steps, total=total)
+        def report(action: str, part: DayPartition, error: Exception | None) -> None:
+            advance(1)
+            if self.options["each"] and error is None and not self.options["json"]:
+                self.stdout.write(f"{action} {part.full_name}: {part.reason}")
 
-            def report(action: str, part: DayPartition, error: Exception | None) -> None:
-                progress.update(steps, advance=1, description=f"{action} {part.full_name}")
-                if self.options["each"] and error is None and not self.options["json"]:
-                    progress.console.print(f"{action} {part.full_name}: {part.reason}")
-
-            def rows(table: str, day: date, done: int) -> None:
-                text = f"archive {table} {day}, rows"
-                progress.update(archived, completed=done, description=text, visible=True)
-
-            url = settings.ANNALS.archive_url
-            archiver = Archiver(Store(url), rows) if url else None
-            with run_lock():  # also between the steps: another run would end this one halfway
-                outcome = maintain(self.policy, report, begin, archiver, tables=journal.tables())
-                self._seal_due(progress, outcome)
-                self._remove_old(outcome)
+        archiver = self._archiver()
+        # The lock also between the steps: another run would end this one halfway.
+        with run_lock():
+            with progress("create, archive, drop and seal, days", None, sys.stderr) as advance:
+                outcome = maintain(
+                    self.policy, report, archiver=archiver, tables=journal.tables(),
+                    check=self._check,
+                )  # fmt: skip
+                self._seal_due(outcome, advance)
+            self._remove_old(outcome)
         seconds = time.monotonic() - begun
         state.note(outcome, started, seconds)
         self._summary(outcome, archiver, seconds)
         return outcome.exit_code
 
-    def _seal_due(self, progress: Progress, outcome: Outcome) -> None:
+    def _check(self, plain: Connection, table: str, day: date) -> None:
+        """Raises verification.SealedDayChangedError if the day is not as it was sealed."""
+        rows = journal.ROWS if table == journal.TABLE else BY_TABLE[table]
+        try:
+            verification.check(plain, rows, day)
+        except verification.SealedDayChangedError:
+            if day != self.options["accept_changed"]:
+                raise
+            done = f"partitions maintain --accept-changed {day}"
+            archiving.note(done, rows.name, self.options["why"])
+            verification.accept(table, day)
+
+    def _archiver(self) -> DayArchiver | NoArchive | None:
+        """What archives a day before it is dropped; None: days are dropped without."""
+        url = settings.ANNALS.archive_url
+        if url:
+            return DayArchiver(Store(url))
+        archives = ArchivedDay.objects.exists() and not self.options["without_archive"]
+        return NoArchive() if archives else None
+
+    def _seal_due(self, outcome: Outcome, advance: Callable[[int], None]) -> None:
         """Seal the days that are finished and settled."""
         with run_lock():
             existing = catalog.read(connection, [entity.table for entity in ENTITIES])
@@ -189,16 +204,13 @@ class Run:
             except psycopg.Error as failed:
                 outcome.failed(journal.TABLE, failed)
             days = [*found.days, *journal.due(self.policy.today)]
-            task = progress.add_task("seal", total=len(days))
             for rows, day, error in seal_days(days, reconnect):
-                name = partition_name(rows.table, day)
-                outcome.note_seal(name, error)
-                progress.update(task, advance=1, description=f"seal {name}")
-            late.forget(connection.connection)
+                outcome.note_seal(partition_name(rows.table, day), error)
+                advance(1)
+            late_rows.forget(connection.connection)
 
     def _remove_old(self, outcome: Outcome) -> None:
-        """Remove what belongs to no kept day: search keys, and messages in quarantine. And what is
-        left of logins that have ended."""
+        """Remove what belongs to no kept day: search keys, and messages in quarantine."""
         plain, window = connection.connection, self.policy.window
         try:
             with run_lock():
@@ -206,7 +218,7 @@ class Run:
                 before = search_retention.oldest_searched(existing, window.oldest)
                 outcome.search_keys_removed = search_retention.remove_old(plain, before)
                 outcome.search_keys_before = before
-                homes.keep(plain, search_retention.oldest_there(existing, before))
+                child_home_table.keep(plain, search_retention.oldest_there(existing, before))
                 hold_days = settings.ANNALS.hold_days
                 gone = quarantine_retention.remove_old(plain, window, hold_days, clock.now())
                 unstored.remove_old(plain, window)
@@ -219,8 +231,10 @@ class Run:
         except DatabaseError as error:
             outcome.failed("rows of logins that have ended", error)
 
-    def _summary(self, outcome: Outcome, archiver: Archiver | None, seconds: float) -> None:
-        kept = archiver.archived.values() if archiver else ()
+    def _summary(
+        self, outcome: Outcome, archiver: DayArchiver | NoArchive | None, seconds: float
+    ) -> None:
+        kept = archiver.archived.values() if isinstance(archiver, DayArchiver) else ()
         in_table, in_files = sum(m.table_bytes for m in kept), sum(m.file_bytes for m in kept)
         if self.options["json"]:
             archive = {"days": len(kept), "tableBytes": in_table, "fileBytes": in_files}
@@ -262,8 +276,7 @@ class Run:
             )
 
     def _restore(self) -> int:
-        with _progress() as progress:
-            return self._archived(archiving.restoring(_store(), self.options["day"], progress))
+        return self._archived(archiving.restoring(_store(), self.options["day"]))
 
     def _release(self) -> int:
         return self._archived(archiving.releasing(self.options["day"]))
@@ -283,10 +296,10 @@ class Run:
     def _seal(self) -> int:
         day = self.options["day"]
 
-        def seal_one(plain: Connection, rows: DayRows) -> Done:
+        def seal_one(plain: Connection, rows: DayRows) -> str:
+            verification.check(plain, rows, day)
             made = seal(plain, rows, day)
-            text = f"Sealed {rows.table} {day}: {counted(made.rows, 'row')}, {made.seal}"
-            return Done(rows.table, day, text, made.rows, str(made.seal))
+            return f"Sealed {rows.table} {day}: {counted(made.rows, 'row')}, {made.seal}"
 
         with run_lock():
             if self.options["entity"] == journal.NAME:
@@ -302,24 +315,18 @@ class Run:
         chosen = BY_NAME.get(name)
         return verify_archive(_store(), chosen, self.options, self.stdout, self.stderr)
 
-    def _for_each(self, act: Callable[[Connection, Chosen], Done], chosen: Sequence[Chosen]) -> int:
+    def _for_each(self, act: Callable[[Connection, Chosen], str], chosen: Sequence[Chosen]) -> int:
         """Do it for each of the chosen tables, and report each result at once."""
         connection.ensure_connection()
         code = 0
         for each in chosen:
             try:
-                done = act(connection.connection, each)
+                self.stdout.write(act(connection.connection, each))
             except (ArchiveError, ForeignTableError, NotSealable, OSError, psycopg.Error) as error:
                 if connection.connection is None or connection.connection.closed:
                     raise  # and so is the lock of the runs
-                why = known(error) or describe(error)
-                done, code = Done(each.table, self.options["day"], failed=why), 2
-            if self.options["json"]:
-                self.stdout.write(json.dumps(done.as_object()))
-            elif done.failed:
-                self.stderr.write(f"{each.name}: {done.failed}")
-            else:
-                self.stdout.write(done.text)
+                self.stderr.write(f"{each.name}: {known(error) or describe(error)}")
+                code = 2
         return code
 
     def _entities(self) -> list[Entity]:
@@ -337,10 +344,3 @@ def _store() -> Store:
     if not url:
         raise ArchiveError("ANNALS_ARCHIVE_URL is not set, so there is no archive")
     return Store(url)
-
-
-def _progress() -> Progress:
-    """Progress bars on standard error, if it is a terminal."""
-    console = Console(stderr=True)
-    columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn()
-    return Progress(*columns, console=console, disable=not console.is_terminal)

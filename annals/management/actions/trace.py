@@ -1,7 +1,5 @@
 """What `annals trace` does."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 
@@ -14,11 +12,13 @@ from history import trace
 from history.base.plain_text import one_line
 from history.entities import BY_NAME
 from history.record import ID_LENGTH
-from history.trace import Bounds, Fate, Place
+from history.timeline import Reader
+from history.trace import Bounds, Fate, MessagePlace
 from ingest.management.actions.consume import brokers
 from ingest.source import kafka
 from ingest.source.brokers import topic_id
 from ingest.source.client import TIMEOUT_SECONDS, Unreachable
+from ingest.source.retention import bounds
 
 OF_VERSION = ("entity", "id", "version")
 
@@ -60,18 +60,18 @@ class Run:
             entity_id=id,
             application=id if entity.root else "",
         )
-        return trace.of_version(entity, id, number)
+        return trace.of_version(Reader.on_host(), entity, id, number)
 
     def _of_message(self, options: dict[str, Any]) -> Fate:
-        place = Place(*(options[name] for name in OF_MESSAGE))
+        place = MessagePlace(*(options[name] for name in OF_MESSAGE))
         record(Action.VERSION, f"trace {place.topic}[{place.partition}]@{place.offset}")
         return trace.of_message(place, None if options["offline"] else self._broker(place))
 
-    def _broker(self, place: Place) -> Bounds | None:
+    def _broker(self, place: MessagePlace) -> Bounds | None:
         """What the broker has of the partition; None if it does not say."""
         partition = (place.topic, place.partition)
         try:
-            found = kafka.bounds(*brokers(), [partition]).get(partition)
+            found = bounds(*brokers(), [partition]).get(partition)
             # The embedded broker counts the last batch as one message.
             if found is not None and place.offset >= found[1]:
                 behind = kafka.peek(*brokers(), partition, place.offset, 1)
@@ -110,7 +110,6 @@ def as_json(fate: Fate) -> dict[str, Any]:
         "topic": place.topic if place else None,
         "partition": place.partition if place else None,
         "offset": place.offset if place else None,
-        "recoveredFrom": fate.source or None,
         "mayBe": may_be
         and {"unread": may_be.unread, "lost": may_be.lost, "expired": may_be.expired},
     }

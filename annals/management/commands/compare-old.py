@@ -1,7 +1,5 @@
 """`annals compare-old`: applications here and in the service that Annals replaces."""  # noqa: N999 - its name
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +37,6 @@ class Command(BaseCommand):
         parser.add_argument("--json", action="store_true", dest="as_json", help="print JSON")
 
     def handle(self, *_: Any, **options: Any) -> None:
-        from annals.management.actions.compare_old import Run
+        from annals.management.comparing import Run
 
         Run(self).handle(**options)

@@ -1,7 +1,5 @@
 """`annals distribute`: the tables of versions onto the nodes of a Citus cluster."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandParser

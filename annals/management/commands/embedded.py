@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from argparse import ArgumentParser
 from typing import TYPE_CHECKING, Any
@@ -22,8 +21,6 @@ class Command(BaseCommand):
             "action", choices=["status", "start", "stop"], help="what to do with both servers"
         )
 
-        parser.add_argument("--json", action="store_true", help="print JSON, after it is done")
-
     def handle(self, *_: Any, **options: Any) -> None:
         from annals import embedded, env
 
@@ -37,10 +34,6 @@ class Command(BaseCommand):
                 server.start()
         stopping = options["action"] == "stop"
         stopped = {name for name, server in servers.items() if stopping and server.stop()}
-        if options["json"]:
-            found = [_object(name, server) for name, server in servers.items()]
-            self.stdout.write(json.dumps(found))
-            return
         for name, server in servers.items():
             if stopping:
                 said = "stopped" if name in stopped else "was not running"
@@ -49,14 +42,3 @@ class Command(BaseCommand):
             else:
                 said = f"not running, {server.home}"
             self.stdout.write(f"{name}: {said}")
-
-
-def _object(name: str, server: Postgres | Broker) -> dict[str, object]:
-    running = server.running()
-    return {
-        "server": name,
-        "running": running,
-        "port": server.port() if running else None,
-        "pid": server.pid() if running else None,
-        "home": str(server.home),
-    }

@@ -1,7 +1,5 @@
 """`annals gaps`: versions that never arrived."""
 
-from __future__ import annotations
-
 from argparse import ArgumentParser
 from typing import Any
 
@@ -43,21 +41,16 @@ class Command(BaseCommand):
         add("--json", action="store_true", dest="list_json", help="print JSON lines")
         heal = commands.add_parser(
             "heal",
-            help="ask the services of ANNALS_SOURCES_FILE, and the one of ANNALS_FALLBACK_URL, for "
-            "the missing versions, and store what they have; exit 0: all were asked, 1: one was "
-            "not asked or gave a wrong answer, the next run tries again, 2: it failed",
+            help="ask the services for the missing versions, by messages to the topic annals.gaps; "
+            "exit 0: asked, 2: it failed",
         )
         add = heal.add_argument
         add("--entity", choices=BY_NAME, metavar="KIND", help="only for this kind of entity")
-        add("--source", metavar="NAME", help="ask only this service")
-        add(
-            "--limit", type=int, metavar="N", help="ask each service for N documents (default: all)"
-        )
+        add("--limit", type=whole(1, MOST_ID), metavar="N", help="of N gaps (default: all)")
         add(
             "--again",
             action="store_true",
-            help="ask also for what a service said that it does not have, what was refused, and a "
-            "service that failed and is to be left alone",
+            help="ask also for what was asked for in the last 24 hours",
         )
         add("--dry-run", action="store_true", help="print what would be asked, ask nobody")
         add("--json", action="store_true", dest="heal_json", help="print JSON")

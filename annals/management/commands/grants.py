@@ -1,7 +1,5 @@
 """`annals grants`: the database rights, limits and logins of the web and of the consumer."""
 
-from __future__ import annotations
-
 from argparse import ArgumentParser
 from typing import Any
 

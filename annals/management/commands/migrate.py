@@ -4,8 +4,6 @@ A migration that waits for the lock of a table makes everybody wait who comes af
 up soon, lets the others pass, and tries again.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -44,14 +42,8 @@ class Command(migrate.Command):
     def add_arguments(self, parser: CommandParser) -> None:
         super().add_arguments(parser)
         add = parser.add_argument
-        add("--lock-timeout", type=SECONDS, default=LOCK_SECONDS, metavar="SECONDS",
-            help="seconds that a statement may wait for a lock; others wait behind it; 0 = no "
-            "limit (default: %(default)s)")  # fmt: skip
         add("--statement-timeout", type=SECONDS, default=STATEMENT_SECONDS, metavar="SECONDS",
             help="seconds that a statement may take, with the locks that it has; 0 = no limit "
-            "(default: %(default)s)")  # fmt: skip
-        add("--give-up-after", type=SECONDS, default=GIVE_UP_SECONDS, metavar="SECONDS",
-            help="seconds after which it does not try again for a lock "
             "(default: %(default)s)")  # fmt: skip
 
     def handle(self, *args: Any, **options: Any) -> None:
@@ -70,14 +62,13 @@ class Command(migrate.Command):
                 f"after it. Connected: {counted(running, 'consumer')}. End them, run migrate "
                 "again, and start those of this release. Kafka keeps the messages meanwhile."
             )
-        end = time.monotonic() + options["give_up_after"]
+        end = time.monotonic() + GIVE_UP_SECONDS
         pause = FIRST_PAUSE_SECONDS
         while not self._attempt(args, options):
             if time.monotonic() + pause > end:
                 raise CommandError(
-                    f"Gave up: a migration could not get its lock within "
-                    f"{options['lock_timeout']:g} seconds, in all attempts of "
-                    f"{options['give_up_after']:g} seconds. Nothing is half applied, and "
+                    f"Gave up: a migration could not get its lock within {LOCK_SECONDS:g} seconds, "
+                    f"in all attempts of {GIVE_UP_SECONDS:g} seconds. Nothing is half applied, and "
                     "ingest and the web go on. pg_stat_activity has the long transactions: wait "
                     "for them or end them, then run migrate again."
                 )
@@ -90,7 +81,7 @@ class Command(migrate.Command):
         connection = connections[options["database"]]
         connection.ensure_connection()
         try:
-            with limited(connection, options["lock_timeout"], options["statement_timeout"]):
+            with limited(connection, LOCK_SECONDS, options["statement_timeout"]):
                 super().handle(*args, **options)
         except OperationalError as error:
             if isinstance(error.__cause__, errors.LockNotAvailable | errors.DeadlockDetected):
@@ -109,8 +100,7 @@ class Command(migrate.Command):
 def limited(
     connection: BaseDatabaseWrapper, lock_seconds: float, statement_seconds: float
 ) -> Iterator[None]:
-    """In the block, no statement of the connection waits longer for a lock, or runs longer. 0:
-    without a limit."""
+    """In the block no statement waits longer for a lock, or runs longer. 0: no limit."""
     limits = {"lock_timeout": lock_seconds, "statement_timeout": statement_seconds}
     with connection.cursor() as cursor:
         for name, seconds in limits.items():
@@ -126,15 +116,9 @@ def limited(
 
 
 def stops_ahead(connection: BaseDatabaseWrapper) -> list[schema.Name]:
-    """Migrations to come that consumers of an earlier release do not work after. Empty for a new
-    database."""
+    """Migrations to come after which consumers of an earlier release do not work."""
     with connection.cursor() as cursor:
-        cursor.execute("SELECT to_regclass('django_migrations') IS NOT NULL")
-        (there,) = cursor.fetchone() or (False,)
-        if not there:
-            return []
-        cursor.execute(schema.APPLIED)
-        applied = cursor.fetchall()
+        applied = schema.applied(cursor)
     if not any(app == "history" for app, _ in applied):
         return []
     return schema.stops(schema.missing(applied))

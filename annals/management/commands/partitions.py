@@ -1,7 +1,5 @@
 """`annals partitions`: what exists, what should, and making it so."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandParser
@@ -17,7 +15,7 @@ class Command(BaseCommand):
 
     def add_arguments(self, parser: CommandParser) -> None:
         actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
-        actions.add_parser("list", help="the partitions that exist")
+        listing = actions.add_parser("list", help="the partitions that exist")
         planning = actions.add_parser(
             "plan", help="what would be created, dropped and kept, and why"
         )
@@ -26,9 +24,7 @@ class Command(BaseCommand):
             help="execute the plan; exit 0: done, 1: not everything was possible now, the next run "
             "tries again, 2: something failed",
         )
-        maintaining.add_argument(
-            "--dry-run", action="store_true", help="print the plan, change nothing"
-        )
+        _of_maintain(maintaining)
         for each in (planning, maintaining):
             _of_plan(each)
         restoring = actions.add_parser("restore", help="bring a day back from the archive")
@@ -63,7 +59,7 @@ class Command(BaseCommand):
                 choices=[*BY_NAME, journal.NAME],
                 help="one kind of entity, or the access journal, not all",
             )
-        for each in actions.choices.values():
+        for each in (listing, planning, maintaining, checking):
             each.add_argument("--json", action="store_true", help="print JSON")
 
     def handle(self, *_: Any, **options: Any) -> None:
@@ -81,6 +77,26 @@ def _of_plan(parser: CommandParser) -> None:
     )
     parser.add_argument(
         "--each", action="store_true", help="one line for each partition, not for each run of days"
+    )
+
+
+def _of_maintain(parser: CommandParser) -> None:
+    """The arguments of `maintain` alone."""
+    parser.add_argument("--dry-run", action="store_true", help="print the plan, change nothing")
+    parser.add_argument(
+        "--without-archive",
+        action="store_true",
+        help="drop days that are in no archive, although this installation has archived days",
+    )
+    parser.add_argument(
+        "--accept-changed",
+        type=day,
+        metavar="DAY",
+        help="archive and drop this day although its rows are not those that were sealed; "
+        "`verify` names it from then on (YYYY-MM-DD, UTC)",
+    )
+    parser.add_argument(
+        "--why", default="", help="with --accept-changed: the reason, kept in the access journal"
     )
 
 

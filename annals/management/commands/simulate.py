@@ -9,7 +9,6 @@ from argparse import ArgumentParser
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from datetime import UTC, datetime
 from itertools import islice
 from time import monotonic
 from typing import TYPE_CHECKING, Any
@@ -54,17 +53,11 @@ class Command(BaseCommand):
 
         from django.conf import settings
 
-        from annals.demo.simulator import KINDS, PlanError, plan
+        from annals.demo.simulator import PlanError, plan
         from history.base import clock
-        from history.entities import BY_NAME, ENTITIES
+        from history.entities import ENTITIES
         from ingest.source.producer import Producer, ProducerError
 
-        lacking = [name for name in KINDS if name not in BY_NAME]
-        if lacking:
-            raise CommandError(
-                f"The simulator makes applications: the kind {lacking[0]} is not declared in the "
-                'file of ANNALS_ENTITIES_FILE. Add extends = "default" to it.'
-            )
         seed = options["seed"]
         names = ("rps", "seconds", "applications", "messages", "days")
         try:
@@ -115,10 +108,7 @@ class Tally:
 
     def __init__(self) -> None:
         self.messages = self.bytes = self.documents = self.complete = 0
-        self.oldest: int | None = None  # microseconds since 1970
-        self.newest: int | None = None
         self.entities: Counter[str] = Counter()
-        self.types: Counter[str] = Counter()
         self._interest: Counter[str] = Counter()
 
     def add(self, message: Message) -> None:
@@ -127,9 +117,6 @@ class Tally:
         self.documents += message.version == 0
         self.complete += message.complete
         self.entities[message.entity] += 1
-        self.types[message.type.name] += 1
-        at = message.updated_at
-        self.oldest, self.newest = min(self.oldest or at, at), max(self.newest or at, at)
         # Of the first applications. After sixteen versions a page shows nothing new.
         own = message.product_instance_id
         if own in self._interest or len(self._interest) < 2_000:
@@ -143,26 +130,18 @@ class Tally:
     def summary(self) -> dict[str, Any]:
         return {
             "messages": self.messages,
-            "oldest": _utc(self.oldest),
-            "newest": _utc(self.newest),
             "bytes": self.bytes,
             "documents": self.documents,
             "completeDocuments": self.complete,
             "entities": dict(self.entities),
-            "types": dict(self.types),
             "showcase": self.showcase,
         }
-
-
-def _utc(microseconds: int | None) -> str | None:
-    at = microseconds and datetime.fromtimestamp(microseconds / 1e6, UTC)
-    return at.isoformat() if at else None
 
 
 def _send(todo: Plan, seconds: float | None, producer: Producer) -> Tally:
     """Send the plan's messages at its pace until its end, the time's end, or a signal."""
     from annals.demo.simulator import stream
-    from history.management.progress import Progress
+    from history.management.progress import progress
 
     messages = stream(
         todo.seed,
@@ -174,7 +153,7 @@ def _send(todo: Plan, seconds: float | None, producer: Producer) -> Tally:
     tally, began = Tally(), monotonic()
     # A paced run of N seconds ends with its last message, not just before it.
     end = float("inf") if seconds is None else began + seconds + (1.0 if todo.rps else 0.0)
-    with _until_signal() as stopped, Progress("simulate", todo.messages, sys.stderr) as progress:
+    with _until_signal() as stopped, progress("simulate", todo.messages, sys.stderr) as advance:
         for message in islice(messages, todo.messages):
             due = began + (tally.messages + 1) / todo.rps if todo.rps else 0.0
             while (ahead := due - monotonic()) > _NO_WAIT and not stopped():
@@ -183,7 +162,7 @@ def _send(todo: Plan, seconds: float | None, producer: Producer) -> Tally:
                 break
             producer.send(message.topic, message.key, message.value)
             tally.add(message)
-            progress.advance()
+            advance(1)
         producer.flush()
     return tally
 

@@ -1,7 +1,5 @@
 """`annals trace`: what became of one version or one message."""
 
-from __future__ import annotations
-
 from argparse import ArgumentParser
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The admin in which the staff changes products and orders."""
 
-from __future__ import annotations
-
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +10,7 @@ from django.utils.translation import gettext_lazy as _
 from django.utils.translation import ngettext
 
 from orders.models import Item, Order, Product, reprice
-from outbox.forms import OneVersion
+from outbox.recorded import OneVersion
 
 if TYPE_CHECKING:
     Items = admin.TabularInline[Any, Any]

@@ -1,7 +1,5 @@
 """Products with prices; orders with items. Every change of one is a version in Annals."""
 
-from __future__ import annotations
-
 from decimal import Decimal
 from typing import Any
 

@@ -1,8 +1,6 @@
 """The versions that never arrived, as a page for operators."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from datetime import datetime
+from collections.abc import Mapping
 
 from django.contrib import admin
 from django.http import HttpRequest, HttpResponse
@@ -19,33 +17,13 @@ from history.admin.parts.values import count
 from history.admin.site.access import PERMISSION
 from history.entities import BY_NAME
 from history.gaps import read
-from history.gaps.read import Listed, Selection
+from history.gaps.read import ListedGap, Selection
 from history.gaps.run import latest
 from history.record import CLIENT_ID_LENGTH
-from history.shares import dear_view
+from history.requests.worker_shares import dear_view
 
 PAGE_SIZE = 50
 MOST_CAME = 3
-LARGEST_ID = 2**63 - 1
-
-
-@dataclass(frozen=True, slots=True)
-class GapLine:
-    """A gap as it is shown. url: the timeline, for those who may read it. came: what is known of
-    versions that came, and what was said of others. outcome: of a closed one."""
-
-    kind: str
-    document: str
-    url: str
-    versions: str
-    count: str
-    service: str
-    since: datetime
-    until: datetime
-    found_at: datetime
-    closed_at: datetime | None
-    outcome: str
-    came: Sequence[str]
 
 
 @dear_view
@@ -96,28 +74,28 @@ def _selection(request: HttpRequest) -> tuple[Selection, Mapping[str, str]]:
     return Selection(entity or None, client or None, closed), parameters
 
 
-def _line(each: Listed, may_read: bool) -> GapLine:
+def _line(each: ListedGap, may_read: bool) -> dict[str, object]:
+    """A gap as it is shown. url: the timeline, for those who may read it. came: what is known of
+    versions that came, and when others were asked for. outcome: of a closed one."""
     gap, entity = each.gap, BY_NAME.get(each.gap.entity)
     versions = gap.last - gap.first + 1
     held = list(each.came.values())
     came = [text for one in held[:MOST_CAME] for text in words.said(trace.quarantined_fate(one))]
     if len(held) > MOST_CAME:
         came.append(_("and {n} more").format(n=len(held) - MOST_CAME))
-    return GapLine(
-        kind=title(entity) if entity else gap.entity,
-        document=gap.document,
-        url=links.timeline(entity, gap.document) if entity and may_read else "",
-        versions=str(gap.first) if versions == 1 else f"{gap.first}–{gap.last}",
-        count=count(versions),
-        service=gap.client_id,
-        since=gap.since,
-        until=gap.until,
-        found_at=gap.found_at,
-        closed_at=gap.closed_at,
-        outcome={
-            "arrived": _("arrived late"),
-            "recovered": _("recovered: Annals asked for it"),
-            "expired": _("past the days that are kept"),
-        }.get(gap.outcome, ""),
-        came=[*came, *(words.answered(said) for said in each.said)],
-    )
+    if gap.asked_at and not gap.closed_at:
+        came.append(words.asked(gap.asked_at))
+    outcomes = {
+        "arrived": _("arrived late"),
+        "recovered": _("arrived late"),
+        "expired": _("past the days that are kept"),
+    }
+    return {
+        "gap": gap,
+        "kind": title(entity) if entity else gap.entity,
+        "url": links.timeline(entity, gap.document) if entity and may_read else "",
+        "versions": str(gap.first) if versions == 1 else f"{gap.first}–{gap.last}",
+        "count": count(versions),
+        "outcome": outcomes.get(gap.outcome, ""),
+        "came": came,
+    }

@@ -11,18 +11,18 @@ from history import trace
 from history.admin.parts import gaps, links
 from history.admin.parts.cards import title
 from history.entities import ENTITIES, Entity
-from history.timeline import Absence, NotFoundError, OlderThanRetentionError
+from history.timeline import Absence, NotFoundError, OlderThanRetentionError, Reader
 from history.trace import State
 
 
 def not_found_page(
-    request: HttpRequest, entity: Entity, id: str, reason: NotFoundError
+    request: HttpRequest, reader: Reader, entity: Entity, id: str, reason: NotFoundError
 ) -> HttpResponse:
     """404, with the reason; for a version with the way back to the others of its entity."""
     number = reason.version
     fate: Sequence[str] = ()
     if number is not None:
-        found = trace.of_version(entity, id, number)
+        found = trace.of_version(reader, entity, id, number)
         known = found.state not in (State.UNKNOWN, State.STORED)
         why = "" if known else _version_note(number, reason.why)
         if found.state is not State.STORED:  # the number is stored, of another moment
@@ -42,7 +42,7 @@ def not_found_page(
             "title": f"{title(entity)} {id}",
             "query": id,
             "why": why,
-            "unanswered": reason.unanswered,
+            "unanswered": reader.old.asked.failed,
             "fate": fate,
             "history_url": "" if number is None else links.timeline(entity, id),
             "entities": [title(one) for one in ENTITIES],

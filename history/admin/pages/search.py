@@ -14,11 +14,11 @@ from history import fallback, masking, timeline
 from history.admin.parts import links
 from history.admin.parts.cards import title
 from history.admin.parts.found import Group, key_title, make_groups
-from history.admin.parts.spellings import SIGNS, spellings
+from history.admin.parts.id_spellings import SIGNS, spellings
 from history.admin.site.access import may_view_history
 from history.entities import ENTITIES
 from history.record import ID_LENGTH
-from history.timeline import BadParameterError, Results
+from history.timeline import BadParameterError, Reader, Results
 
 MAX_QUERIES = 40
 PAGE = "page"
@@ -27,13 +27,13 @@ _BETWEEN = re.compile(r"[\s,;]+")
 
 
 @may_view_history
-def page(request: HttpRequest) -> HttpResponse:
+def page(request: HttpRequest, reader: Reader) -> HttpResponse:
     """?q= is one id or key, or several, separated by spaces, commas or line breaks."""
     asked, token = request.GET.get("q", ""), request.GET.get(PAGE)
     notes: list[str] = []
-    groups = make_groups(_search(asked, token, notes))
+    groups = make_groups(reader, _search(reader, asked, token, notes))
     if token is None and not notes and [len(group.hits) for group in groups] == [1]:
-        return redirect(groups[0].hits[0].url)
+        return redirect(str(groups[0].hits[0]["url"]))
     missing = [group.query for group in groups if not group.hits]
     return render(
         request,
@@ -49,7 +49,7 @@ def page(request: HttpRequest) -> HttpResponse:
             "in_old": _in_old(missing),
             "notes": notes,
             "more_url": _more(groups),
-            "help": _help(),
+            "help": _help(reader),
             "by_client": any(CLIENT in dict(entity.search) for entity in ENTITIES),
             "entities": [title(entity) for entity in ENTITIES],
             "hide_finder": True,
@@ -57,24 +57,24 @@ def page(request: HttpRequest) -> HttpResponse:
     )
 
 
-def _search(asked: str, token: str | None, notes: list[str]) -> dict[str, Results]:
+def _search(reader: Reader, asked: str, token: str | None, notes: list[str]) -> dict[str, Results]:
     """What each text has found. The whole text is tried first, as given and without
     blanks around it; then its parts; then other spellings of what has found nothing."""
     texts = list(dict.fromkeys(text for text in _BETWEEN.split(asked) if text))
     whole = dict.fromkeys([asked, asked.strip(), *(texts if len(texts) == 1 else ())])
     for text in whole:
         try:
-            results = timeline.search(text, page_token=token)
+            results = timeline.search(reader, text, page_token=token)
         except BadParameterError:
             continue
         if results.found:
             return {text: results}
     if len(texts) > MAX_QUERIES:
         notes.append(_("Only the first {n} were looked up.").format(n=MAX_QUERIES))
-    exact = timeline.search_all(texts[:MAX_QUERIES])
+    exact = timeline.search_all(reader, texts[:MAX_QUERIES])
     missing = [text for text, results in exact.items() if not results.found]
     together = asked.strip() if len(missing) == len(exact) > 1 else ""
-    similar = _other_spellings([*missing, together])
+    similar = _other_spellings(reader, [*missing, together])
     wanted = [together] if similar[together] else list(exact)
     spelled = {text: similar[text] for text in wanted if similar.get(text)}
     if spelled:
@@ -90,10 +90,12 @@ def _search(asked: str, token: str | None, notes: list[str]) -> dict[str, Result
     return found or exact
 
 
-def _other_spellings(texts: Sequence[str]) -> dict[str, dict[str, Results]]:
+def _other_spellings(reader: Reader, texts: Sequence[str]) -> dict[str, dict[str, Results]]:
     """For each text what other spellings of it have found; the empty text has none."""
     wanted = {text: spellings(text) for text in texts}
-    results = timeline.search_all(list({each: None for its in wanted.values() for each in its}))
+    results = timeline.search_all(
+        reader, list({each: None for its in wanted.values() for each in its})
+    )
     return {
         text: {each: results[each] for each in its if results[each].found}
         for text, its in wanted.items()
@@ -108,8 +110,7 @@ def _more(groups: Sequence[Group]) -> str:
 
 
 def _in_old(missing: Sequence[str]) -> list[tuple[str, list[tuple[str, str]]]]:
-    """Where what was not found opens if the old service has it: each text with titles and
-    addresses. One text may be of any kind, of several only applications are offered."""
+    """Where what was not found opens if the old service has it."""
     if fallback.service() is None:
         return []
     ids = [text for text in missing if len(text) <= ID_LENGTH and "\0" not in text]
@@ -117,9 +118,9 @@ def _in_old(missing: Sequence[str]) -> list[tuple[str, list[tuple[str, str]]]]:
     return [(id, [(title(kind), links.landing(kind, id)) for kind in kinds]) for id in ids]
 
 
-def _help() -> list[str]:
+def _help(reader: Reader) -> list[str]:
     """What the reader can search, a line for each kind."""
-    allowed, lines = masking.searchable_keys(), []
+    allowed, lines = masking.searchable_keys(reader.viewer), []
     for entity in ENTITIES:
         names = [key for key, _pointer in entity.search if f"{entity.name} {key}" in allowed]
         keys = dict.fromkeys(_within(key_title(entity, key)) for key in names)

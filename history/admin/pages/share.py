@@ -1,9 +1,6 @@
 """How much each client service brings, as `annals share` has recorded it."""
 
-from __future__ import annotations
-
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator
 
 from django.conf import settings
 from django.contrib import admin
@@ -14,25 +11,15 @@ from django.utils.translation import gettext as _
 
 from history.admin.parts.cards import title
 from history.admin.parts.values import count
-from history.capacity import shares
-from history.capacity.shares import Amount, Brought, Shares
+from history.capacity import client_shares
+from history.capacity.client_shares import Amount, Brought, Shares
 from history.partitions.show import size
-
-
-@dataclass(frozen=True, slots=True)
-class ShareLine:
-    """One line of the table. kind: the title of a kind of entity, "" for all kinds. cells:
-    versions, share, bytes, changed nothing, technical only."""
-
-    service: str
-    kind: str
-    cells: Sequence[str]
 
 
 def page(request: HttpRequest) -> HttpResponse:
     """Services by bytes, the most first, each with its kinds; what a filter upstream would save.
     Nothing of a document is here."""
-    found = shares.recorded()
+    found = client_shares.recorded()
     retention = settings.ANNALS.retention_days
     context = {
         **admin.site.each_context(request),
@@ -52,15 +39,18 @@ def page(request: HttpRequest) -> HttpResponse:
     return render(request, "history/share.html", context)
 
 
-def _lines(found: Shares) -> Iterator[ShareLine]:
+def _lines(found: Shares) -> Iterator[tuple[str, str, list[str]]]:
+    """The service, the title of a kind of entity, and the cells. A service's own line has no
+    kind; the lines of its kinds do not repeat its name."""
     for client, brought in found.by_client():
-        yield ShareLine(client or _("other services"), "", _cells(brought, found.total))
+        yield client or _("other services"), "", _cells(brought, found.total)
         for line in found.lines:
             if line.client_id == client:
-                yield ShareLine("", title(line.entity), _cells(line.brought, found.total))
+                yield "", title(line.entity), _cells(line.brought, found.total)
 
 
 def _cells(brought: Brought, total: Brought) -> list[str]:
+    """Versions, share, bytes, changed nothing, technical only."""
     return [
         count(brought.all.versions),
         _percent(brought.all, total.all),

@@ -1,55 +1,31 @@
 """The newest version of an entity: each field with who changed it last, and when."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-
-from django.contrib import admin
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.utils.translation import gettext as _
 
 from history import timeline
 from history.admin.pages.missing import not_found_page
-from history.admin.parts import links
+from history.admin.parts import heads, links
 from history.admin.parts.cards import fields_of, utc
 from history.admin.parts.change_rows import steps
-from history.admin.parts.headline import Fields
-from history.admin.parts.heads import subject
 from history.admin.parts.links import AFTER, MOST_ROWS, row_pages, start_of
-from history.admin.parts.values import Value, readable
+from history.admin.parts.values import readable
 from history.admin.site.access import may_view_history
 from history.documents.exactjson import Json
 from history.entities import Entity
-from history.shares import dear_view
-from history.timeline import Leaf, Origin
-
-
-@dataclass(frozen=True, slots=True)
-class LeafLine:
-    """One leaf. trail and label as in ChangeRow. who: the person, or the service where there was
-    no person. utc: since when. url: the versions that changed it, or the list that it stands in;
-    may be empty."""
-
-    trail: Sequence[str]
-    label: str
-    path: str
-    value: Value
-    origin: Origin
-    who: str
-    utc: str
-    url: str
-    version_url: str
+from history.requests.worker_shares import dear_view
+from history.timeline import BlamedLeaf, Reader
 
 
 @may_view_history
 @dear_view
-def page(request: HttpRequest, entity: Entity, id: str) -> HttpResponse:
-    """Technical fields are folded at the end. ?after= is how many fields the pages before had.
-    404 with a reason."""
+def page(request: HttpRequest, reader: Reader, entity: Entity, id: str) -> HttpResponse:
+    """Technical fields are folded at the end. ?after=: how many fields came before."""
     try:
-        found = timeline.blame(entity, id)
+        found = timeline.blame(reader, entity, id)
     except timeline.NotFoundError as error:
-        return not_found_page(request, entity, id, error)
+        return not_found_page(request, reader, entity, id, error)
     leaves = sorted(found.leaves, key=_technical)
     start = start_of(request.GET.get(AFTER, ""), len(leaves))
     shown = leaves[start : start + MOST_ROWS]
@@ -57,14 +33,11 @@ def page(request: HttpRequest, entity: Entity, id: str) -> HttpResponse:
         [_line(entity, id, leaf, found.newest.data) for leaf in shown if _technical(leaf) is folded]
         for folded in (False, True)
     )
-    head = subject(entity, id, found.newest, tab="state")
     return render(
         request,
         "history/state.html",
         {
-            **admin.site.each_context(request),
-            "title": f"{head.kind} {id}",
-            "subject": head,
+            **heads.context(request, reader, entity, id, found.newest, tab="state"),
             "lines": plain,
             "technical_lines": technical,
             **row_pages(
@@ -74,22 +47,24 @@ def page(request: HttpRequest, entity: Entity, id: str) -> HttpResponse:
     )
 
 
-def _technical(leaf: Leaf) -> bool:
+def _technical(leaf: BlamedLeaf) -> bool:
     return leaf.label is not None and leaf.label.technical
 
 
-def _line(entity: Entity, id: str, leaf: Leaf, data: Json) -> LeafLine:
-    fields: Fields = fields_of(entity)
+def _line(entity: Entity, id: str, leaf: BlamedLeaf, data: Json) -> dict[str, object]:
+    """One leaf. trail and label as in ChangeRow. who: the person, else the service. url: the
+    versions that changed it, or the list that it stands in; may be empty."""
+    fields = fields_of(entity)
     names = steps(leaf.key_path, data, fields) or [""]
     origin = leaf.origin
-    return LeafLine(
-        trail=names[:-1],
-        label=names[-1],
-        path=leaf.path,
-        value=readable(leaf.value, fields, leaf.path),
-        origin=origin,
-        who=(origin.author or origin.service).name,
-        utc=utc(origin.updated_at),
-        url=links.timeline_of_path(entity, id, leaf.history_path),
-        version_url=links.snapshot(entity, id, origin.version, origin.updated_at),
-    )
+    return {
+        "trail": names[:-1],
+        "label": names[-1],
+        "path": leaf.path,
+        "value": readable(leaf.value, fields, leaf.path),
+        "origin": origin,
+        "who": (origin.author or origin.service).name,
+        "utc": utc(origin.updated_at),
+        "url": links.with_path(links.timeline(entity, id), leaf.history_path, {}),
+        "version_url": links.snapshot(entity, id, origin.version, origin.updated_at),
+    }

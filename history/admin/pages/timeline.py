@@ -11,24 +11,22 @@ from django.utils.translation import gettext as _
 
 from history import complete_to, timeline
 from history.admin.pages.missing import not_found_page
-from history.admin.parts import heads, links
+from history.admin.parts import gaps, heads, links
 from history.admin.parts.cards import CardBuilder
-from history.admin.parts.filter_form import FilterForm, known_authors, known_services
-from history.admin.parts.gaps import CompletenessNote
-from history.admin.parts.heads import Children, children, subject
+from history.admin.parts.filter_form import FilterForm, by_name
 from history.admin.parts.links import PAGE, pages
 from history.admin.site.access import may_view_history
 from history.base import clock
 from history.entities import PARTS, Entity, root
-from history.shares import dear_view
-from history.timeline import ApplicationQuery, Filters, Include, Page, Query, Version
+from history.requests.worker_shares import dear_view
+from history.timeline import ApplicationQuery, Filters, Include, Page, Query, Reader, Version
 
 PAGE_SIZE = 50
 CHANGES = frozenset({Include.CHANGES})
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class ShownTimeline:
     """What a page shows. read: gives the page. whole: an application with its children."""
 
     entity: Entity
@@ -38,11 +36,12 @@ class Source:
 
 
 @may_view_history
-def page(request: HttpRequest, entity: Entity, id: str) -> HttpResponse:
+def page(request: HttpRequest, reader: Reader, entity: Entity, id: str) -> HttpResponse:
     """One entity's versions, newest first; 404 with a reason where there is nothing."""
 
     def read(filters: Filters, token: str | None) -> Page:
         return timeline.page(
+            reader,
             Query(
                 entity=entity,
                 id=id,
@@ -50,74 +49,81 @@ def page(request: HttpRequest, entity: Entity, id: str) -> HttpResponse:
                 page_size=PAGE_SIZE,
                 page_token=token,
                 include=CHANGES,
-            )
+            ),
         )
 
-    return _respond(request, Source(entity, id, read))
+    return _respond(request, reader, ShownTimeline(entity, id, read))
 
 
 @may_view_history
 @dear_view
-def application(request: HttpRequest, id: str) -> HttpResponse:
+def application(request: HttpRequest, reader: Reader, id: str) -> HttpResponse:
     """The versions of an application and of its children in one order."""
 
     def read(filters: Filters, token: str | None) -> Page:
         return timeline.application(
+            reader,
             ApplicationQuery(
                 id=id, filters=filters, page_size=PAGE_SIZE, page_token=token, include=CHANGES
-            )
+            ),
         )
 
-    return _respond(request, Source(root(), id, read, whole=True))
+    return _respond(request, reader, ShownTimeline(root(), id, read, whole=True))
 
 
-def _respond(request: HttpRequest, source: Source) -> HttpResponse:
+def _respond(request: HttpRequest, reader: Reader, source: ShownTimeline) -> HttpResponse:
     kinds = PARTS if source.whole else [source.entity]
     form, token = FilterForm(request.GET, kinds=kinds), request.GET.get(PAGE) or None
     try:
         found, token, notes = _read(source, form, token)
         plain = token is None and not form.applied
-        newest = _newest(source)
+        newest = _newest(reader, source)
     except timeline.NotFoundError as error:
-        return not_found_page(request, source.entity, source.id, error)
+        return not_found_page(request, reader, source.entity, source.id, error)
     heads.remember(request, source.entity, source.id)
-    head = subject(source.entity, source.id, newest, tab="whole" if source.whole else "card")
     kept = form.parameters()
+    address = (
+        links.application(source.id) if source.whole else links.timeline(source.entity, source.id)
+    )
     cards = CardBuilder(
         newest=(newest.version, newest.updated_at) if newest else None,
         merged=source.whole,
         path_filter=_only_path(kept),
-        maker_filter=lambda version: links.with_maker(head.url, version, kept),
+        maker_filter=lambda version: links.with_maker(address, version, kept),
         path=form.filters().path,
-        twice=timeline.given_twice(found.versions, whole=plain and found.next_token is None),
+        twice=reader.given_twice(found.versions, whole=plain and found.next_token is None),
     )
     return render(
         request,
         "history/timeline.html",
         {
-            **admin.site.each_context(request),
-            **pages(request, head.url, kept, token, found.next_token),
-            "title": f"{head.kind} {source.id}",
-            "subject": head,
+            **heads.context(
+                request,
+                reader,
+                source.entity,
+                source.id,
+                newest,
+                tab="whole" if source.whole else "card",
+            ),
+            **pages(request, address, kept, token, found.next_token),
             "more_links": admin.site.links_of(request, source.entity, source.id),  # type: ignore[attr-defined]
-            "children": _children(source) if source.whole and plain else (),
+            "children": _children(reader, source) if source.whole and plain else (),
             "merged": source.whole,
             "form": form,
             "notes": notes,
             "cards": cards.build(found.versions),
-            "known_authors": known_authors(found.versions),
-            "known_services": known_services(found.versions),
-            "complete": CompletenessNote.of(complete_to.read(kinds)),
+            "known_authors": by_name(each.author for each in found.versions),
+            "known_services": by_name(each.service for each in found.versions),
+            **gaps.completeness(complete_to.read(kinds)),
             "at_start": found.next_token is None and not form.applied,
         },
     )
 
 
 def _read(
-    source: Source, form: FilterForm, token: str | None
+    source: ShownTimeline, form: FilterForm, token: str | None
 ) -> tuple[Page, str | None, list[str]]:
-    """The page without what is wrong in the question: its conditions, or its token. The token that
-    was used, and a note on each thing that was not."""
+    """The page without what is wrong in the question: its conditions, or its token."""
     notes = []
     while True:
         try:
@@ -138,18 +144,18 @@ def _read(
     return found, token, notes
 
 
-def _newest(source: Source) -> Version | None:
+def _newest(reader: Reader, source: ShownTimeline) -> Version | None:
     """The newest version, for the head of the page; None where the store has only children."""
     try:
-        return timeline.newest(source.entity, source.id)
+        return timeline.newest(reader, source.entity, source.id)
     except timeline.NotFoundError:
         return None
 
 
-def _children(source: Source) -> list[Children]:
+def _children(reader: Reader, source: ShownTimeline) -> list[dict[str, object]]:
     """The children that the application has now, and those that were deleted."""
     try:
-        return children(timeline.application_at(source.id, clock.now()))
+        return heads.children(reader, timeline.application_at(reader, source.id, clock.now()))
     except timeline.NotFoundError:
         return []
 

@@ -1,7 +1,6 @@
 """One masked value of one version, shown once to somebody who says why."""
 
 from django import forms
-from django.contrib import admin
 from django.core.exceptions import PermissionDenied
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
@@ -11,15 +10,14 @@ from django.views.decorators.http import require_http_methods
 
 from history import masking, timeline
 from history.admin.pages.missing import not_found_page
-from history.admin.parts import links
+from history.admin.parts import heads, links
 from history.admin.parts.cards import fields_of
 from history.admin.parts.change_rows import steps
-from history.admin.parts.heads import subject
 from history.admin.parts.values import Value, readable
 from history.admin.site.access import may_view_history
 from history.base.plain_text import letters
 from history.entities import Entity
-from history.timeline import Version
+from history.timeline import Reader, Version
 
 SHORTEST_REASON, LONGEST_REASON = 5, 500
 # Of the reason's characters that can be seen.
@@ -50,10 +48,11 @@ class ReasonForm(forms.Form):
 
 @require_http_methods(["GET", "HEAD", "POST"])
 @may_view_history
-def page(request: HttpRequest, entity: Entity, id: str, version: int) -> HttpResponse:
+def page(
+    request: HttpRequest, reader: Reader, entity: Entity, id: str, version: int
+) -> HttpResponse:
     """GET ?path= asks for the reason, POST with path and reason shows the value; ?at= is as for the
-    snapshot. The value has no address of its own, and a form shows it once: to see it again is to
-    give a reason again."""
+    snapshot. The value has no address of its own, and is shown once."""
     if not masking.holds(request.user, masking.UNMASK):
         raise PermissionDenied
     asked = request.POST if request.method == "POST" else request.GET
@@ -62,26 +61,23 @@ def page(request: HttpRequest, entity: Entity, id: str, version: int) -> HttpRes
     again = sent and not links.unused(request)
     form = ReasonForm(request.POST if sent and not again else None, initial={"path": path})
     try:
-        newest = timeline.version(entity, id, version, frozenset(), made)
-        hidden = {each.path: each for each in timeline.masked_values(entity, newest.data)}
+        newest = timeline.version(reader, entity, id, version, frozenset(), made)
+        hidden = timeline.masked_values(entity, newest.data)
         if path not in hidden:
             raise timeline.NoVersionError(f"nothing is masked at {path}")
-        value = _unmasked(request, form, newest) if form.is_bound else None
+        value = _unmasked(request, reader, form, newest) if form.is_bound else None
     except timeline.NotFoundError as error:
-        return not_found_page(request, entity, id, error)
-    head = subject(entity, id, newest)
+        return not_found_page(request, reader, entity, id, error)
     names = steps(path, newest.data, fields_of(entity)) or [_("the whole document")]
     return render(
         request,
         "history/unmask.html",
         {
-            **admin.site.each_context(request),
-            "title": f"{head.kind} {id}",
-            "subject": head,
+            **heads.context(request, reader, entity, id, newest),
             "trail": names[:-1],
             "label": names[-1],
             "path": path,
-            "masked": masking.shown(hidden[path].masked),
+            "masked": masking.shown(hidden[path]),
             "value": value,
             "form": form,
             "again": again,
@@ -93,19 +89,19 @@ def page(request: HttpRequest, entity: Entity, id: str, version: int) -> HttpRes
     )
 
 
-def _unmasked(request: HttpRequest, form: ReasonForm, version: Version) -> Value | None:
+def _unmasked(
+    request: HttpRequest, reader: Reader, form: ReasonForm, version: Version
+) -> Value | None:
     """The value, after its unmasking is recorded; None without a sufficient reason."""
     if not form.is_valid():
         return None
     links.use(request)
     reason = form.cleaned_data["reason"]
-    entity, id, number = version.entity, version.id, version.version
-
-    moment = version.updated_at
-
-    def record(path: str) -> None:
-        masking.record_unmasking(request, entity, id, number, moment, path, reason)
-
     path = form.cleaned_data["path"]
-    _hidden, value = timeline.unmask(entity, id, number, path, record, moment)
-    return readable(value, fields_of(entity), path)
+
+    def record() -> None:
+        names = (version.entity, version.id, version.version, version.updated_at, path, reason)
+        masking.record_unmasking(request, reader.viewer.look, *names)
+
+    value = timeline.unmask(reader, version, path, record)
+    return readable(value, fields_of(version.entity), path)

@@ -7,10 +7,9 @@ from datetime import UTC, datetime
 from django.utils.translation import get_language, ngettext
 from django.utils.translation import gettext as _
 
-from history import labels, trace
+from history import labels
 from history.admin.parts import gaps, links
-from history.admin.parts.change_rows import ChangeRow, ChangeRows, change_rows, ordered
-from history.admin.parts.gaps import GapLink
+from history.admin.parts.change_rows import ChangeRows, change_rows, ordered
 from history.admin.parts.headline import Fields, Room, headline
 from history.admin.parts.links import MOST_ROWS, after
 from history.admin.parts.values import Item, members
@@ -27,47 +26,6 @@ KINDS = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Card:
-    """One version as it is shown. rows: the first OPEN_ROWS changes; more_rows: the others;
-    technical_rows: those of technical fields; hidden: what to say of changes without a row, and
-    rest_url: where these are.
-    snapshot: only where there is no version to compare with. gap and note: which older versions
-    are missing, in words; came: what is known of those that came. gap_links, older_link: to the
-    pages that say what became of a missing version."""
-
-    version: Version
-    anchor: str
-    kind: str
-    what: str
-    utc: str
-    who: str
-    who_url: str
-    known: bool
-    service: str
-    count_text: str
-    rows: Sequence[ChangeRow]
-    more_rows: Sequence[ChangeRow]
-    technical_rows: Sequence[ChangeRow]
-    hidden: str
-    rest_url: str
-    snapshot: Sequence[Item]
-    note: str
-    came: Sequence[str]
-    gap: str
-    gap_links: Sequence[GapLink]
-    older_link: GapLink | None
-    raw_url: str
-    compare_url: str
-    other_utc: str
-    other_url: str
-    recovered_utc: str
-    twins_url: str
-    subject: str
-    subject_name: str
-    subject_url: str
-
-
 @dataclass(frozen=True, slots=True)
 class CardBuilder:
     """Makes the cards of a page. newest: number and time of the version that each card offers to
@@ -75,18 +33,17 @@ class CardBuilder:
     timeline with only the versions that changed a field; maker_filter: with only those of who made
     a version. path: of the filter that is used. twice: the numbers that were given twice."""
 
-    newest: tuple[int, datetime] | None = None
-    merged: bool = False
-    path_filter: Callable[[Entity, str, str], str] | None = None
-    maker_filter: Callable[[Version], str] | None = None
-    path: str | None = None
-    twice: Mapping[Numbered, Sequence[datetime]] = field(default_factory=dict)
+    newest: tuple[int, datetime] | None
+    merged: bool
+    path_filter: Callable[[Entity, str, str], str]
+    maker_filter: Callable[[Version], str]
+    path: str | None
+    twice: Mapping[Numbered, Sequence[datetime]]
     room: Room = field(default_factory=Room)
 
-    def build(self, versions: Sequence[Version]) -> list[Card]:
-        """The cards, in the order of the versions. All of them have MOST_ROWS rows together; each
-        may have OPEN_ROWS."""
-        found: list[Card] = []
+    def build(self, versions: Sequence[Version]) -> list[dict[str, object]]:
+        """The cards, in order: MOST_ROWS rows in all, OPEN_ROWS in each."""
+        found: list[dict[str, object]] = []
         anchors: set[str] = set()
         left = MOST_ROWS
         for version in versions:
@@ -99,52 +56,58 @@ class CardBuilder:
             found.append(self._card(version, anchor, rows))
         return found
 
-    def _card(self, version: Version, anchor: str, rows: ChangeRows) -> Card:
+    def _card(self, version: Version, anchor: str, rows: ChangeRows) -> dict[str, object]:
+        """rows: the first OPEN_ROWS changes; more_rows: the others; technical_rows: those of
+        technical fields; hidden, rest_url: of changes without a row. snapshot: only where there is
+        no version to compare with. gap, note, gap_links, older_link: which older versions are
+        missing; came: what is known of those that came."""
         entity, id, number = version.entity, version.id, version.version
-        newest = None if self.merged else self.newest
         here = number, version.updated_at
-        return Card(
-            version=version,
-            anchor=anchor,
-            kind=KINDS[version.type],
-            what=kind_text(version.type),
-            utc=utc(version.updated_at),
-            who=(version.author or version.service).name,
-            who_url=self.maker_filter(version) if self.maker_filter else "",
-            known=version.author is None or version.author.kind != "unknown",
-            service=version.service.name if version.author else "",
-            count_text=_count(version),
-            rows=rows.plain[:OPEN_ROWS],
-            more_rows=rows.plain[OPEN_ROWS:],
-            technical_rows=rows.technical,
-            hidden=rows.note,
-            rest_url=_rest(version, rows, self.path),
-            snapshot=_snapshot(version, self.room),
-            note=_note(version),
-            came=gaps.came(version),
-            gap=gaps.text(version),
-            gap_links=gaps.to_pages(version),
-            older_link=gaps.to_older(version),
-            raw_url=links.snapshot(entity, id, *here),
-            compare_url=""
-            if newest is None or newest == here
-            else links.comparison(entity, id, here, newest),
-            other_utc=utc(version.other_moment) if version.other_moment else "",
-            other_url=links.snapshot(entity, id, number, version.other_moment)
-            if version.other_moment
-            else "",
-            recovered_utc=trace.plain(version.recovered.at) if version.recovered else "",
-            twins_url=_twins(version, self.twice.get((entity, id, number), ())),
-            subject=title(entity) if self.merged else "",
-            subject_name=_name(version) if self.merged and entity.parent else "",
-            subject_url=links.timeline(entity, id) if self.merged and entity.parent else "",
-        )
+        other = version.other_moment
+        card: dict[str, object] = {
+            "version": version,
+            "anchor": anchor,
+            "kind": KINDS[version.type],
+            "what": kind_text(version.type),
+            "utc": utc(version.updated_at),
+            "who": (version.author or version.service).name,
+            "who_url": self.maker_filter(version),
+            "known": version.author is None or version.author.kind != "unknown",
+            "service": version.service.name if version.author else "",
+            "count_text": _count(version),
+            "rows": rows.plain[:OPEN_ROWS],
+            "more_rows": rows.plain[OPEN_ROWS:],
+            "technical_rows": rows.technical,
+            "hidden": rows.note,
+            "rest_url": _rest(version, rows, self.path),
+            "snapshot": _snapshot(version, self.room),
+            "note": _note(version),
+            "came": gaps.came(version),
+            "gap": gaps.text(version),
+            "gap_links": gaps.to_pages(version),
+            "older_link": gaps.to_older(version),
+            "raw_url": links.snapshot(entity, id, *here),
+            "twins_url": _twins(version, self.twice.get((entity, id, number), ())),
+        }
+        if other:
+            card |= {
+                "other_utc": utc(other),
+                "other_url": links.snapshot(entity, id, number, other),
+            }
+        if self.merged:
+            card["subject"] = title(entity)
+            if entity.parent:
+                card["subject_name"] = _name(version)
+                card["subject_url"] = links.timeline(entity, id)
+        elif self.newest is not None and self.newest != here:
+            card["compare_url"] = links.comparison(entity, id, here, self.newest)
+        return card
 
     def _rows(self, version: Version, most: int) -> ChangeRows:
-        entity, id, filtered = version.entity, version.id, self.path_filter
+        entity, id = version.entity, version.id
 
         def link(change: Change) -> str:
-            return filtered(entity, id, change.key_path) if filtered else ""
+            return self.path_filter(entity, id, change.key_path)
 
         changes = ordered(version.changes, self.path)
         return change_rows(changes, version.data, fields_of(entity, self.room), link, most)

@@ -24,8 +24,7 @@ MIN_EQUAL_SHARE = 0.4
 
 
 def mark_differences(old: Value, new: Value) -> tuple[Value, Value]:
-    """Both values, with the part that differs marked where both are long texts. Values that differ
-    but read the same become their stored form."""
+    """Both values, with the part that differs marked where both are long texts."""
     texts = ("text", "long")
     if old.form in texts and new.form in texts and old.text != new.text:
         return _marked(old, new)
@@ -98,8 +97,7 @@ class ChangeRow:
 
 @dataclass(frozen=True, slots=True)
 class ChangeRows:
-    """The rows of plain fields and those of technical ones. hidden: how many changes come after
-    these."""
+    """The rows of plain fields and those of technical ones. hidden: how many come after these."""
 
     plain: Sequence[ChangeRow]
     technical: Sequence[ChangeRow]
@@ -126,8 +124,7 @@ def change_rows(
     most: int = MOST_ROWS,
     start: int = 0,
 ) -> ChangeRows:
-    """At most this many changes as rows, from the one at `start` on, in their order. link: gives
-    filter_url."""
+    """At most this many changes as rows, from `start` on, in order. link: gives filter_url."""
     listed = changes[start : start + most]
     shown, others = (
         [
@@ -141,9 +138,8 @@ def change_rows(
 
 
 def ordered(changes: Sequence[LabelledChange], path: str | None = None) -> list[LabelledChange]:
-    """Changes as a person looks for them: those that fit the path of the filter, then the labelled
-    fields of the document itself, then what is inside them; technical ones last. path: as in
-    timeline.Filters."""
+    """Changes as a person looks for them: those that fit the path of the filter, labelled fields of
+    the document, what is inside them, technical ones. path: as in timeline.Filters."""
     steps_of = parse(path) if path is not None else None
     return sorted(
         changes,

@@ -9,11 +9,11 @@ from django import forms
 from django.utils.translation import gettext_lazy as _
 from django.utils.translation import ngettext
 
-from history.admin.parts import meant
+from history.admin.parts import suggestions
 from history.entities import Entity
 from history.people import Author
 from history.record import AUTHOR_LENGTH, CLIENT_ID_LENGTH, ChangeType
-from history.timeline import Filters, Version
+from history.timeline import Filters
 
 TYPES = [
     ("", _("any change")),
@@ -116,17 +116,17 @@ class FilterForm(Zoned):
 
     def clean_author(self) -> str:
         self.stranger = self.cleaned_data["author"]
-        login = meant.login(self.stranger)
+        login = suggestions.login(self.stranger)
         if login is not None:
             self.stranger = ""
         return login or self.stranger
 
     def clean_clientId(self) -> str:  # noqa: N802 - Django's name for it
         text: str = self.cleaned_data["clientId"]
-        return meant.login(text) or text
+        return suggestions.login(text) or text
 
     def clean_path(self) -> str:
-        return meant.path(self.cleaned_data["path"].lstrip(), self._kinds)
+        return suggestions.path(self.cleaned_data["path"].lstrip(), self._kinds)
 
     def clean(self) -> None:
         """Adds the bounds as moments: since and until."""
@@ -182,16 +182,7 @@ class FilterForm(Zoned):
         return {name: text for name, text in given.items() if text}
 
 
-def known_authors(versions: Iterable[Version]) -> list[Author]:
-    """The people of these versions by name, for the list of suggestions."""
-    return _by_name(version.author for version in versions)
-
-
-def known_services(versions: Iterable[Version]) -> list[Author]:
-    """The services of these versions by name, for the list of suggestions."""
-    return _by_name(version.service for version in versions)
-
-
-def _by_name(authors: Iterable[Author | None]) -> list[Author]:
+def by_name(authors: Iterable[Author | None]) -> list[Author]:
+    """Each once, for the lists of suggestions."""
     found = {author.login: author for author in authors if author}
     return sorted(found.values(), key=lambda author: author.name)

@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
 
 from history import timeline
 from history.admin.parts import links
@@ -11,36 +10,10 @@ from history.admin.parts.headline import headline, status
 from history.documents.exactjson import Json
 from history.entities import ENTITIES, Entity
 from history.record import ChangeType
-from history.timeline import Carrier, Found, Results
+from history.timeline import Carrier, Found, Reader, Results
 
 BY_ID = "id"
 MAX_CARRIERS = 3
-
-
-@dataclass(frozen=True, slots=True)
-class CarrierLink:
-    """A document that has the business key: its kind, what it is called, its timeline."""
-
-    text: str
-    url: str
-
-
-@dataclass(frozen=True, slots=True)
-class Hit:
-    """One found entity. key: label of the business key it was found by, empty for its id.
-    carriers: the children with the key. application_url: of a child, else empty."""
-
-    kind: str
-    id: str
-    title: str
-    status: str
-    key: str
-    carriers: Sequence[CarrierLink]
-    deleted: bool
-    url: str
-    application_url: str
-    updated_at: datetime
-    utc: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,12 +21,12 @@ class Group:
     """What one text has found. limited: there is more than the search looks at."""
 
     query: str
-    hits: Sequence[Hit]
+    hits: Sequence[Mapping[str, object]]
     next_token: str | None
     limited: bool
 
 
-def make_groups(found: Mapping[str, Results]) -> list[Group]:
+def make_groups(reader: Reader, found: Mapping[str, Results]) -> list[Group]:
     """The results of each text as rows. One query for each kind."""
     wanted = {
         carrier
@@ -64,7 +37,7 @@ def make_groups(found: Mapping[str, Results]) -> list[Group]:
     }
     for results in found.values():
         wanted |= {Carrier(e.entity, e.id) for e in results.found if _bare(e)}
-    documents = timeline.documents(wanted)
+    documents = timeline.documents(reader, wanted)
     return [
         Group(
             text,
@@ -87,22 +60,25 @@ def key_title(entity: Entity, key: str) -> str:
     return next((label for label in labels if label), key)
 
 
-def _hit(one: Found, documents: Mapping[Carrier, Json]) -> Hit:
+def _hit(one: Found, documents: Mapping[Carrier, Json]) -> dict[str, object]:
+    """One found entity. key: label of the business key it was found by, empty for its id.
+    carriers: text and address of the children with the key. application_url: of a child, else
+    empty."""
     data = documents.get(Carrier(one.entity, one.id)) if _bare(one) else one.data
     application = one.application if one.entity.parent is not None else None
-    return Hit(
-        kind=title(one.entity),
-        id=one.id,
-        title=headline(data),
-        status=status(one.data, fields_of(one.entity)),
-        key="" if one.key == BY_ID else key_title(one.carriers[0].entity, one.key),
-        carriers=[_link(each, documents[each]) for each in one.carriers if each in documents],
-        deleted=one.type is ChangeType.DELETE,
-        url=links.landing(one.entity, one.id),
-        application_url=links.application(application) if application else "",
-        updated_at=one.updated_at,
-        utc=utc(one.updated_at),
-    )
+    return {
+        "kind": title(one.entity),
+        "id": one.id,
+        "title": headline(data),
+        "status": status(one.data, fields_of(one.entity)),
+        "key": "" if one.key == BY_ID else key_title(one.carriers[0].entity, one.key),
+        "carriers": [_link(each, documents[each]) for each in one.carriers if each in documents],
+        "deleted": one.type is ChangeType.DELETE,
+        "url": links.landing(one.entity, one.id),
+        "application_url": links.application(application) if application else "",
+        "updated_at": one.updated_at,
+        "utc": utc(one.updated_at),
+    }
 
 
 def _bare(one: Found) -> bool:
@@ -110,8 +86,8 @@ def _bare(one: Found) -> bool:
     return one.type is ChangeType.DELETE and one.data is None
 
 
-def _link(carrier: Carrier, data: Json) -> CarrierLink:
+def _link(carrier: Carrier, data: Json) -> tuple[str, str]:
     entity, id = carrier
     role = fields_of(entity).word("/role", str(data.get("role"))) if isinstance(data, dict) else ""
     named = headline(data) or id
-    return CarrierLink(f"{role or title(entity)} {named}", links.timeline(entity, id))
+    return (f"{role or title(entity)} {named}", links.timeline(entity, id))

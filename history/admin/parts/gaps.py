@@ -1,12 +1,8 @@
-"""What the screens say of versions that are missing: which came, which never arrived, and the page
-of each."""
-
-from __future__ import annotations
+"""What the screens say of missing versions: which came, which never did, the page of each."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from datetime import datetime
-from typing import NamedTuple, Self
+from typing import NamedTuple
 
 from django.utils.html import format_html
 from django.utils.translation import gettext as _
@@ -16,7 +12,6 @@ from history import trace
 from history.admin.parts import links
 from history.complete_to import Completeness
 from history.entities import Entity
-from history.gaps.read import Said
 from history.timeline import Absence, Version
 from history.trace import Fate
 
@@ -44,21 +39,14 @@ def came(version: Version) -> list[str]:
     return found
 
 
+def asked(at: datetime) -> str:
+    """That the services were asked for a gap, as HTML."""
+    return format_html(_("Asked for on {at}; not arrived yet."), at=_time(at))
+
+
 def said(fate: Fate) -> list[str]:
     """The sentences on a version or message as HTML, its times in the browser's time zone."""
     return trace.said(fate, format_html, _time)
-
-
-def answered(said: Said) -> str:
-    """What a source said of versions that it was asked for, as HTML."""
-    at, later = _time(said.asked_at), _time(said.later) if said.later else ""
-    if said.gone:
-        template = _("{source} no longer has it, asked on {at}.")
-    elif said.refused:
-        template = _("What {source} gave was refused, asked on {at}.")
-    else:
-        template = _("{source} did not give it, asked on {at}; is asked again after {later}.")
-    return format_html(template, source=said.source, at=at, later=later)
 
 
 def text(version: Version) -> str:
@@ -129,17 +117,10 @@ def _time(moment: datetime) -> str:
 LATE_SECONDS = 60
 
 
-@dataclass(frozen=True, slots=True)
-class CompletenessNote:
-    """late: messages have been unread for longer than LATE_SECONDS."""
-
-    complete_to: datetime | None
-    retention_start: datetime
-    halted: bool
-    late: bool
-
-    @classmethod
-    def of(cls, found: Completeness) -> Self:
-        lag = found.lag_seconds
-        late = bool(found.lag_messages) and (lag is None or lag > LATE_SECONDS)
-        return cls(found.complete_to, found.retention_start, found.halted, late)
+def completeness(found: Completeness) -> dict[str, object]:
+    """late: messages have been unread for longer than LATE_SECONDS. silent: no consumer has looked
+    for messages for that long."""
+    lag = found.lag_seconds
+    silent = lag is not None and lag > LATE_SECONDS
+    late = bool(found.lag_messages) and (lag is None or silent)
+    return {"complete": found, "late": late, "silent": silent}

@@ -15,8 +15,7 @@ _MONEY = re.compile(
 
 @dataclass(slots=True)
 class Room:
-    """How many more values a page draws inside lists and objects. Each takes a third of a
-    millisecond."""
+    """How many more values a page draws inside lists and objects. Each takes 0.3 ms."""
 
     left: int = 4_000
 
@@ -45,8 +44,7 @@ class Fields:
         return found.text(self.language) if found else ""
 
     def kind(self, path: str) -> str:
-        """money, percent, date, enum, text or technical; empty where not known. A field that is not
-        in the catalogue counts as money where its name says so."""
+        """money, percent, date, enum, text or technical; empty where not known."""
         found = self._find(path)
         if found:
             return found.kind

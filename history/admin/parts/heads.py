@@ -1,109 +1,80 @@
 """The head of a page: which entity this is, its title and its status."""
 
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection
 from datetime import datetime
 from typing import Literal
 
+from django.contrib import admin
 from django.http import HttpRequest
 from django.utils.translation import gettext as _
 
-from history import fallback, timeline
+from history import timeline
 from history.admin.parts import links
 from history.admin.parts.cards import fields_of, title, utc
 from history.admin.parts.headline import headline, status
 from history.documents.exactjson import Json
 from history.entities import BY_NAME, CHILDREN, Entity, root
 from history.record import ChangeType
-from history.timeline import Application, Carrier, Version
+from history.timeline import ApplicationState, Carrier, Reader, Version
 
 OPEN_CHILDREN = 6
 TabName = Literal["whole", "card", "state", "at"]
 
 
-@dataclass(frozen=True, slots=True)
-class Tab:
-    title: str
-    url: str
-    current: bool
+def context(
+    request: HttpRequest,
+    reader: Reader,
+    entity: Entity,
+    id: str,
+    newest: Version | None,
+    *,
+    tab: TabName = "card",
+) -> dict[str, object]:
+    """What the templates of the pages about an entity need. newest: None where the store has no
+    version. tab: the page that is shown."""
+    kind = title(entity)
+    return {
+        **admin.site.each_context(request),
+        "title": f"{kind} {id}",
+        "subject": {
+            "id": id,
+            "kind": kind,
+            "url": links.application(id) if tab == "whole" else links.timeline(entity, id),
+            "compare_action": links.compare(entity, id),
+            "tabs": _tabs(entity, id, tab),
+            "old_failed": reader.old.asked.failed,
+            **(_facts(reader, newest) if newest else {}),
+        },
+    }
 
 
-@dataclass(frozen=True, slots=True)
-class Child:
-    """A child of an application. url: its timeline."""
-
-    title: str
-    url: str
-    deleted: bool
-
-
-@dataclass(frozen=True, slots=True)
-class Children:
-    """The children of one kind. first: those that are shown at once; more: the others."""
-
-    kind: str
-    first: Sequence[Child]
-    more: Sequence[Child]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Subject:
-    """url: the page itself without any filter. application_id: of a child, else empty. old_failed:
-    the old service did not answer, so that versions may be missing on the page."""
-
-    entity: Entity
-    id: str
-    kind: str
-    title: str
-    status: str
-    deleted: bool
-    version: int | None
-    updated_at: datetime | None
-    utc: str
-    author: str
-    url: str
-    compare_action: str
-    compare_from: int
-    application_id: str
-    application_kind: str
-    application_url: str
-    tabs: Sequence[Tab]
-    old_failed: bool
+def _facts(reader: Reader, newest: Version) -> dict[str, object]:
+    """compare_from: what the form offers to compare with the newest version. application_id,
+    application_kind, application_url: of a child, else empty."""
+    data = _document(reader, newest)
+    previous, application = newest.previous_version, newest.product_instance_id
+    return {
+        "title": headline(data),
+        "status": status(data, fields_of(newest.entity)),
+        "deleted": newest.type is ChangeType.DELETE,
+        "version": newest.version,
+        "updated_at": newest.updated_at,
+        "utc": utc(newest.updated_at),
+        "author": changed_by(newest),
+        "compare_from": newest.version if previous is None else previous,
+        "application_id": application,
+        "application_kind": title(root()) if application else "",
+        "application_url": links.application(application) if application else "",
+    }
 
 
-def subject(entity: Entity, id: str, newest: Version | None, *, tab: TabName = "card") -> Subject:
-    """newest: None where the store has no version. tab: the page that is shown."""
-    data = _document(newest) if newest else None
-    application = (newest.product_instance_id if newest else None) or ""  # of a child
-    return Subject(
-        entity=entity,
-        id=id,
-        kind=title(entity),
-        title=headline(data),
-        status=status(data, fields_of(entity)),
-        deleted=newest is not None and newest.type is ChangeType.DELETE,
-        version=newest.version if newest else None,
-        updated_at=newest.updated_at if newest else None,
-        utc=utc(newest.updated_at) if newest else "",
-        author=changed_by(newest) if newest else "",
-        url=links.application(id) if tab == "whole" else links.timeline(entity, id),
-        compare_action=links.compare(entity, id),
-        compare_from=_compare_from(newest),
-        application_id=application,
-        application_kind=title(root()) if application else "",
-        application_url=links.application(application) if application else "",
-        tabs=_tabs(entity, id, tab),
-        old_failed=fallback.failed(),
-    )
-
-
-def _document(version: Version) -> Json:
+def _document(reader: Reader, version: Version) -> Json:
     """The snapshot of a version, for its heading; of a DELETE without one that of the newest
     version that has one."""
     if version.data is not None:
         return version.data
     carrier = Carrier(version.entity, version.id)
-    return timeline.documents([carrier]).get(carrier)
+    return timeline.documents(reader, [carrier]).get(carrier)
 
 
 def changed_by(version: Version) -> str:
@@ -111,96 +82,72 @@ def changed_by(version: Version) -> str:
     return (version.author or version.service).name
 
 
-def _compare_from(newest: Version | None) -> int:
-    """The version that the form offers to compare with the newest one."""
-    if newest is None:
-        return 0
-    return newest.version if newest.previous_version is None else newest.previous_version
-
-
-def children(application: Application) -> list[Children]:
-    """The children by kind, in the order of CHILDREN; deleted ones at the end. At most one query
-    for each kind."""
-    found = []
+def children(reader: Reader, application: ApplicationState) -> list[dict[str, object]]:
+    """The children by kind, in the order of CHILDREN; deleted ones at the end. first: those that
+    are shown at once; more: the others."""
+    found: list[dict[str, object]] = []
     bare = [Carrier(each.entity, each.id) for each in application.deleted if each.data is None]
-    documents = timeline.documents(bare)
+    documents = timeline.documents(reader, bare)
     for entity in CHILDREN:
         theirs = [
-            Child(
-                headline(child.data or documents.get(Carrier(entity, child.id))) or child.id,
-                links.timeline(entity, child.id),
-                child.type is ChangeType.DELETE,
-            )
+            {
+                "title": headline(child.data or documents.get(Carrier(entity, child.id)))
+                or child.id,
+                "url": links.timeline(entity, child.id),
+                "deleted": child.type is ChangeType.DELETE,
+            }
             for child in (*application.children, *application.deleted)
             if child.entity is entity
         ]
         if theirs:
-            found.append(Children(title(entity), theirs[:OPEN_CHILDREN], theirs[OPEN_CHILDREN:]))
+            first, more = theirs[:OPEN_CHILDREN], theirs[OPEN_CHILDREN:]
+            found.append({"kind": title(entity), "first": first, "more": more})
     return found
 
 
-def _tabs(entity: Entity, id: str, current: TabName) -> list[Tab]:
-    found = [
-        Tab(
-            _("Card only") if entity.root else _("History"),
-            links.timeline(entity, id),
-            current == "card",
-        ),
-        Tab(_("Who changed which field"), links.state(entity, id), current == "state"),
+def _tabs(entity: Entity, id: str, shown: TabName) -> list[tuple[str, str, bool]]:
+    """Title, address, and whether it is the page that is shown."""
+    tabs: list[tuple[TabName, str, str]] = [
+        ("card", _("Card only") if entity.root else _("History"), links.timeline(entity, id)),
+        ("state", _("Who changed which field"), links.state(entity, id)),
     ]
     if entity.root:
-        found.insert(0, Tab(_("Whole application"), links.application(id), current == "whole"))
-        found.append(Tab(_("At a moment"), links.application_at(id), current == "at"))
-    return found
+        tabs.insert(0, ("whole", _("Whole application"), links.application(id)))
+        tabs.append(("at", _("At a moment"), links.application_at(id)))
+    return [(text, url, name == shown) for name, text, url in tabs]
 
 
-@dataclass(frozen=True, slots=True)
-class Twin:
-    """Another version with the number of the one that is shown. url: its snapshot. compare_url:
-    the older and the younger one compared. old: it is the old service's. from_old: the one
-    that is shown is."""
-
-    version: int
-    updated_at: datetime
-    utc: str
-    url: str
-    compare_url: str
-    old: bool
-    from_old: bool
-
-
-def other_versions(entity: Entity, id: str, number: int, shown: Collection[datetime]) -> list[Twin]:
-    """The versions with a number that are not shown, the older ones first."""
-    twins = timeline.twins(entity, id, number)
+def other_versions(
+    reader: Reader, entity: Entity, id: str, number: int, shown: Collection[datetime]
+) -> list[dict[str, object]]:
+    """The versions with a number that are not shown, the older ones first. compare_url: the older
+    and the younger one compared. old: it is the old service's. from_old: the one that is shown is.
+    """
+    twins = timeline.twins(reader, entity, id, number)
     from_old = any(twin.old for twin in twins if twin.updated_at in shown)
-    return [
-        Twin(
-            number,
-            twin.updated_at,
-            utc(twin.updated_at),
-            links.snapshot(entity, id, number, twin.updated_at),
-            _comparison(entity, id, number, sorted([twin.updated_at, *shown])),
-            twin.old,
-            from_old,
+    found: list[dict[str, object]] = []
+    for twin in twins:
+        if twin.updated_at in shown:
+            continue
+        times = sorted([twin.updated_at, *shown])
+        found.append(
+            {
+                "version": number,
+                "updated_at": twin.updated_at,
+                "utc": utc(twin.updated_at),
+                "url": links.snapshot(entity, id, number, twin.updated_at),
+                "compare_url": links.comparison(
+                    entity, id, (number, times[0]), (number, times[-1])
+                ),
+                "old": twin.old,
+                "from_old": from_old,
+            }
         )
-        for twin in twins
-        if twin.updated_at not in shown
-    ]
-
-
-def _comparison(entity: Entity, id: str, number: int, times: list[datetime]) -> str:
-    return links.comparison(entity, id, (number, times[0]), (number, times[-1]))
+    return found
 
 
 KEY = "opened"
 MAX_OPENED = 8
-
-
-@dataclass(frozen=True, slots=True)
-class Opened:
-    id: str
-    title: str
-    url: str
 
 
 def remember(request: HttpRequest, entity: Entity, id: str) -> None:
@@ -211,10 +158,10 @@ def remember(request: HttpRequest, entity: Entity, id: str) -> None:
         request.session[KEY] = after
 
 
-def opened(request: HttpRequest) -> list[Opened]:
-    """Newest first."""
+def opened(request: HttpRequest) -> list[tuple[str, str, str]]:
+    """Id, title and address of the entities that were opened last, newest first."""
     return [
-        Opened(id, title(BY_NAME[name]), links.landing(BY_NAME[name], id))
+        (id, title(BY_NAME[name]), links.landing(BY_NAME[name], id))
         for name, id in request.session.get(KEY, [])
         if name in BY_NAME
     ]

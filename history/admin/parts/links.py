@@ -1,7 +1,5 @@
 """Addresses of the support screens."""
 
-from __future__ import annotations
-
 import re
 import secrets
 from collections.abc import Mapping
@@ -22,37 +20,28 @@ AT, FROM_AT, TO_AT = "at", "fromAt", "toAt"
 PATH = "path"
 
 
-def timeline(entity: Entity, id: str, query: Mapping[str, str | int] | None = None) -> str:
-    """The timeline. The long form for an id with a slash: it may end like the address of another
-    page."""
+def timeline(entity: Entity, id: str) -> str:
+    """The timeline; the long form for an id with a slash, which may end like another page."""
     name = "admin:history_versions" if "/" in id else "admin:history_timeline"
-    return _with(reverse(name, args=[entity, id]), query)
+    return reverse(name, args=[entity, id])
 
 
-def timeline_of_path(
-    entity: Entity, id: str, path: str, query: Mapping[str, str | int] | None = None
-) -> str:
-    """The timeline with only the versions that changed this path; empty for the whole document,
-    and for a path that is too long for an address."""
-    return with_path(timeline(entity, id), path, query)
-
-
-def with_path(timeline: str, path: str, query: Mapping[str, str | int] | None = None) -> str:
-    """The same, with the address of the timeline given."""
-    address = _with(timeline, {**(query or {}), "path": path}) if path else ""
+def with_path(timeline: str, path: str, query: Mapping[str, str]) -> str:
+    """The timeline with only the versions that changed this path; empty for one that is too long
+    for an address."""
+    address = _with(timeline, {**query, "path": path}) if path else ""
     return address if len(address) <= LONGEST else ""
 
 
 def with_maker(timeline: str, version: Version, query: Mapping[str, str]) -> str:
-    """The same, with only the versions of who made this one: a person, or the service where there
-    was no person."""
+    """The timeline with only the versions of who made this one: a person, else the service."""
     person = version.author
     maker = {"author": person.login} if person else {"clientId": version.client_id}
     return _with(timeline, {**query, **maker})
 
 
-def application(id: str, query: Mapping[str, str | int] | None = None) -> str:
-    return _with(reverse("admin:history_application", args=[id]), query)
+def application(id: str) -> str:
+    return reverse("admin:history_application", args=[id])
 
 
 def application_at(id: str) -> str:
@@ -130,11 +119,8 @@ def pages(
     token: str | None,
     following: str | None,
 ) -> dict[str, str]:
-    """older_url, newer_url and newest_url, each only where there is such a page.
-
-    address: of the page without parameters. parameters: the filter, kept on every page.
-    token: that of the page itself, None for the first one. following: that of the next page.
-    """
+    """older_url, newer_url and newest_url, where there is such a page. address: without parameters.
+    parameters: the filter. token: of the page itself, None: the first. following: of the next."""
     here = token or ""
     visited = [token for token in request.GET.get(VISITED, "").split(",") if token]
     found: dict[str, str] = {}

@@ -1,5 +1,4 @@
-"""Values and rows of changes as HTML. Written here and not in templates: a page has hundreds of
-them, and rendering templates would be most of its time."""
+"""Values and rows of changes as HTML. Written here and not in templates."""
 
 from __future__ import annotations
 

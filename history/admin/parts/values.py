@@ -22,6 +22,7 @@ from history.documents.exactjson import Json, dumps
 SPACE = "\N{NO-BREAK SPACE}"
 MINUS = "\N{MINUS SIGN}"
 MAX_DIGITS = 60
+THOUSANDS = re.compile(r"(?<=\d)(?=(\d{3})+$)")
 NUMBER = re.compile(r"-?\d{1,40}(\.\d{1,20})?")
 MOMENT = re.compile(
     r"(?P<year>\d{4})-(?P<month>\d\d)-(?P<day>\d\d)"
@@ -52,11 +53,7 @@ def money(text: str) -> str:
     sign = MINUS if text.startswith("-") else ""
     whole, point, fraction = text.lstrip("-").partition(".")
     tail = _point() + fraction.ljust(2, "0") if point else ""
-    return sign + SPACE.join(_thousands(whole)) + tail
-
-
-def percent(text: str) -> str:
-    return text.replace("-", MINUS).replace(".", _point()) + SPACE + "%"
+    return sign + THOUSANDS.sub(SPACE, whole) + tail
 
 
 def date(found: re.Match[str]) -> str:
@@ -66,21 +63,12 @@ def date(found: re.Match[str]) -> str:
 
 
 def iso(found: re.Match[str]) -> str:
-    """A match of MOMENT that has a time, with its offset. Without one it is UTC, as everywhere
-    in the messages."""
+    """A match of MOMENT that has a time, with its offset. Without one it is UTC."""
     return found[0].replace(" ", "T") if found["offset"] else found[0].replace(" ", "T") + "Z"
 
 
 def _zone(found: re.Match[str]) -> str:
     return "UTC" if found["offset"] in (None, "Z") else f"UTC{found['offset']}"
-
-
-def _thousands(whole: str) -> Iterator[str]:
-    first = len(whole) % 3
-    if first:
-        yield whole[:first]
-    for place in range(first, len(whole), 3):
-        yield whole[place : place + 3]
 
 
 def _point() -> str:
@@ -103,13 +91,9 @@ NAME_KEYS = ("name", "title", "fullName", "number", "code", "type")
 
 @dataclass(frozen=True, slots=True)
 class Value:
-    """One value as it is shown.
-
-    text: in the reader's language. exact: the stored value as JSON text, empty where it equals
-    text. moment: ISO 8601 with offset; the browser shows it in its own zone. items: the content of
-    a list or an object, at most MAX_ITEMS; hidden: how many more there are. marked: the text in
-    three parts: equal to the other value, different, equal again.
-    """
+    """One value as it is shown. text: in the reader's language. exact: the stored value as JSON,
+    empty where it equals text. moment: ISO 8601 with offset. items: of a list or object, at most
+    MAX_ITEMS; hidden: how many more. marked: the text in three parts, the second differs."""
 
     form: Form
     text: str = ""
@@ -180,8 +164,7 @@ def readable(value: "Json | msgspec.Raw", fields: Fields, path: str, depth: int 
 
 
 def members(value: Mapping[str, Json], fields: Fields, path: str, depth: int) -> tuple[Item, ...]:
-    """The members of an object with their labels, at most MAX_ITEMS and as many as there is room
-    for."""
+    """The members of an object with their labels, at most MAX_ITEMS, and as room allows."""
     found = []
     for key, member in islice(value.items(), fields.take(min(len(value), MAX_ITEMS))):
         place = f"{path}/{escape(key)}"
@@ -190,18 +173,12 @@ def members(value: Mapping[str, Json], fields: Fields, path: str, depth: int) ->
 
 
 def caption(value: Mapping[str, Json]) -> str:
-    """The name of an object from its own fields; empty where none is suitable. A masked value is
-    no name."""
+    """The name of an object from its own fields, or empty. A masked value is no name."""
     for key in NAME_KEYS:
         text = value.get(key)
         if isinstance(text, str) and 0 < len(text) <= INLINE_TEXT and not masking.is_token(text):
             return text
     return ""
-
-
-def count_leaves(value: object, limit: int) -> int:
-    """How many scalars a value holds; the count stops at the limit."""
-    return sum(1 for _leaf in islice(_walk(value), limit))
 
 
 def _text(value: str, fields: Fields, path: str) -> Value:
@@ -234,7 +211,9 @@ def _number(value: int | Decimal, fields: Fields, path: str) -> Value:
 
 
 def _amount(plain: str, kind: str) -> str:
-    return percent(plain) if kind == "percent" else money(plain)
+    if kind == "money":
+        return money(plain)
+    return plain.replace("-", MINUS).replace(".", _point()) + SPACE + "%"
 
 
 def _list(values: Sequence[Json], fields: Fields, path: str, depth: int) -> Value:
@@ -266,7 +245,7 @@ def _object(value: Mapping[str, Json], fields: Fields, path: str, depth: int) ->
 
 
 def _folded(value: object, depth: int) -> bool:
-    return depth > 0 or count_leaves(value, OPEN_LEAVES + 1) > OPEN_LEAVES
+    return depth > 0 or any(True for _leaf in islice(_walk(value), OPEN_LEAVES, None))
 
 
 def _item_name(value: Json, place: int) -> str:
@@ -279,6 +258,7 @@ def _item_name(value: Json, place: int) -> str:
 
 
 def _walk(value: object) -> Iterator[object]:
+    """The scalars in a value."""
     stack = [value]
     while stack:
         top = stack.pop()

@@ -1,11 +1,9 @@
 """Who may open the history screens."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 from functools import partial, wraps
-from typing import Any, Final, ParamSpec
+from typing import Any, Concatenate, Final, ParamSpec
 
 from django.contrib import admin
 from django.core.exceptions import PermissionDenied
@@ -13,10 +11,12 @@ from django.http import HttpRequest, HttpResponse, HttpResponseBase
 from django.shortcuts import render
 from django.template.response import SimpleTemplateResponse
 
-from history import fallback, masking, need_to_know, shares
+from history import masking
 from history.entities import ROOT
-from history.logins import may
+from history.masking.logins import may
 from history.need_to_know import NeedToKnowError, RuleFailedError
+from history.requests import accesses, worker_shares
+from history.timeline import Reader
 
 PERMISSION = "history.view_history"
 RETRY_SECONDS = 5
@@ -30,8 +30,7 @@ def holds(permission: str) -> May:
 
 
 def was_given(permission: str) -> May:
-    """Whether a user has a permission from a role, or from an administrator: to be a superuser is
-    not enough."""
+    """Whether a user has a permission from a role, or from an administrator; no superuser's."""
     return lambda user: masking.holds(user, permission)
 
 
@@ -44,20 +43,21 @@ def reader(request: HttpRequest) -> dict[str, Any]:
     }
 
 
-def may_view_history(view: Callable[P, HttpResponse]) -> Callable[P, HttpResponse]:
+def may_view_history(
+    view: Callable[Concatenate[HttpRequest, Reader, P], HttpResponse],
+) -> Callable[Concatenate[HttpRequest, P], HttpResponse]:
     """Open a view only to logins with PERMISSION; the site itself requires the log-in. Documents
     are masked as the login may see them, and an application that the login may not see is refused.
-    The request is the view's first argument."""
+    The reader is the view's second argument."""
 
     @wraps(view)
-    def checked(*args: P.args, **kwargs: P.kwargs) -> HttpResponse:
-        request = args[0]
-        if not isinstance(request, HttpRequest) or not may(request.user, PERMISSION):
+    def checked(request: HttpRequest, /, *args: P.args, **kwargs: P.kwargs) -> HttpResponse:
+        if not may(request.user, PERMISSION):
             raise PermissionDenied
         try:
-            own = shares.of_login(request.user.pk)
-            with own, fallback.asking(), need_to_know.read_by(request.user):
-                return view(*args, **kwargs)
+            with worker_shares.of_login(request.user.pk):
+                reader = Reader.of(request.user, accesses.of(request))
+                return view(request, reader, *args, **kwargs)
         except (NeedToKnowError, RuleFailedError) as error:
             return _refused(request, error)
 
@@ -82,8 +82,7 @@ _DIRECTIONS: Final = re.compile(
 
 
 def visible(response: HttpResponseBase) -> HttpResponseBase:
-    """The page with NUL as a sign of its own, and direction marks as escapes: with one of them a
-    value reads as if it were another one."""
+    """The page with NUL as a sign of its own, and direction marks as escapes."""
     if isinstance(response, SimpleTemplateResponse) and not response.is_rendered:
         response.add_post_render_callback(_shown)
     elif isinstance(response, HttpResponse):

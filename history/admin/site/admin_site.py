@@ -1,11 +1,9 @@
 """The admin site of the support screens: history first, then the models a login may see."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial, wraps
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from django import forms
 from django.contrib import admin
@@ -20,20 +18,15 @@ from django.utils.translation import gettext_lazy as _
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 from django.views.i18n import set_language
 
-from history import labels, shares
+from history import labels
 from history.addresses import ID, KIND
-from history.admin.site.access import May, holds, visible, was_given
-from history.entities import ROOT, Entity
+from history.admin.site.access import PERMISSION, May, holds, visible, was_given
+from history.entities import ENTITIES, ROOT, Entity
 from history.models import FieldLabel, Person
-
-if TYPE_CHECKING:
-    PeopleAdmin = admin.ModelAdmin[Person]
-    LabelsAdmin = admin.ModelAdmin[FieldLabel]
-else:  # Django's class takes no parameters where it runs
-    PeopleAdmin = LabelsAdmin = admin.ModelAdmin
+from history.requests import worker_shares
 
 
-class PersonAdmin(PeopleAdmin):
+class PersonAdmin(ModelAdmin):  # type: ignore[type-arg]
     """For one or two people; `annals people import` loads a file."""
 
     list_display = ("login", "full_name", "kind")
@@ -55,13 +48,16 @@ class FieldLabelForm(forms.ModelForm):  # type: ignore[type-arg]
     def clean(self) -> dict[str, Any]:
         given: dict[str, Any] = super().clean() or {}
         entity, path, kind = (given.get(name, "") for name in ("entity", "path", "kind"))
-        if problems := labels.problems(entity, path, kind, bool(given.get("sensitive"))):
+        if problems := labels.problems(entity, path, kind, sensitive=False):
             raise forms.ValidationError(problems)
         return given
 
 
-class FieldLabelAdmin(LabelsAdmin):
+class FieldLabelAdmin(ModelAdmin):  # type: ignore[type-arg]
+    """Marks come with a file of labels (`annals labels load`)."""
+
     form = FieldLabelForm
+    readonly_fields = ("sensitive",)
     list_display = ("path", "entity", "russian", "english", "kind", "sensitive")
     list_display_links = ("path",)
     list_filter = ("entity", "kind", "sensitive")
@@ -69,16 +65,15 @@ class FieldLabelAdmin(LabelsAdmin):
     list_per_page = 100
     show_full_result_count = False
 
+    def has_change_permission(self, request: HttpRequest, obj: FieldLabel | None = None) -> bool:
+        return not (obj and obj.sensitive) and super().has_change_permission(request, obj)
 
-if TYPE_CHECKING:
-    Lists = ModelAdmin[Any]
-else:  # Django's class takes no parameters where it runs
-    Lists = ModelAdmin
+    def has_delete_permission(self, request: HttpRequest, obj: FieldLabel | None = None) -> bool:
+        return not (obj and obj.sensitive) and super().has_delete_permission(request, obj)
 
 
-class OwnFilters(Lists):
-    """Django lets the address of a list ask for any field of its model: `password__startswith`
-    would read a hidden field letter by letter."""
+class OwnFilters(ModelAdmin):  # type: ignore[type-arg]
+    """Django lets the address of a list ask for any field of its model."""
 
     def changelist_view(self, request: HttpRequest, extra_context: Any = None) -> Any:
         """The title is the name of the list: Django's sentence has a wrong case in Russian."""
@@ -109,8 +104,7 @@ View = Callable[[HttpRequest], HttpResponseBase]
 
 @dataclass(frozen=True, slots=True)
 class Screen:
-    """A page of its own on the site: its address below /admin/, who may open it, and the title
-    of its link on the first page."""
+    """A page of its own on the site."""
 
     address: str
     name: str
@@ -121,8 +115,7 @@ class Screen:
 
 @dataclass(frozen=True, slots=True)
 class SubjectLink:
-    """A link on the timeline of an entity, for those who may open its page. url: given the kind and
-    the id."""
+    """A link on the timeline, for those who may open its page. url: given kind and id."""
 
     title: Promise
     may: May
@@ -138,14 +131,12 @@ def _visible(view: Callable[..., HttpResponseBase]) -> Callable[..., HttpRespons
 
 
 def _not_ours(each: URLResolver | URLPattern) -> bool:
-    """Nobody changes a password here: the web's database login may not. No object has a page on
-    another site, which `r/` would lead to."""
+    """Nobody changes a password here: the web's database login may not."""
     return str(each.pattern).startswith(("password_change/", "r/"))
 
 
 def _of_a_model(view: Callable[..., HttpResponseBase]) -> Callable[..., HttpResponseBase]:
-    """A page of a ModelAdmin. Filters, actions and keys come to the database as they are given,
-    which refuses NUL."""
+    """A page of a ModelAdmin. PostgreSQL refuses a NUL in filters and keys."""
 
     @require_http_methods(["GET", "HEAD", "POST"])
     @wraps(view)
@@ -159,11 +150,7 @@ def _of_a_model(view: Callable[..., HttpResponseBase]) -> Callable[..., HttpResp
 
 
 class AnnalsSite(admin.AdminSite):
-    """Django's admin with the history screens in front.
-
-    The version tables have composite primary keys, which ModelAdmin refuses; their screens are
-    views of this site instead. All of them need a permission on top of a log-in.
-    """
+    """Django's admin with the history screens in front. They are views of this site."""
 
     site_header = "Annals"
     site_title = "Annals"
@@ -173,10 +160,8 @@ class AnnalsSite(admin.AdminSite):
 
     def __init__(self, name: str = "admin") -> None:
         super().__init__(name)
-        # Imported late: the class is loaded before the models are.
+        # Imported late: they ask for the site.
         from history.admin.pages import gaps, share
-        from history.admin.site.admin_site import FieldLabelAdmin, PersonAdmin
-        from history.models import FieldLabel, Person
 
         self.screens: list[Screen] = []
         self.subject_links: list[SubjectLink] = []
@@ -201,8 +186,6 @@ class AnnalsSite(admin.AdminSite):
         self, model_or_iterable: Any, admin_class: type[Any] | None = None, **options: Any
     ) -> None:
         """As Django's; whatever the class, its list takes the filters of its page only."""
-        from history.admin.site.admin_site import OwnFilters
-
         given = admin_class or admin.ModelAdmin
         limited = type(given.__name__, (OwnFilters, given), {"__module__": given.__module__})
         super().register(model_or_iterable, limited, **options)
@@ -256,14 +239,13 @@ class AnnalsSite(admin.AdminSite):
         def checked(request: HttpRequest) -> HttpResponseBase:
             if not may(request.user):
                 raise PermissionDenied
-            with shares.of_login(request.user.pk):
+            with worker_shares.of_login(request.user.pk):
                 return view(request)
 
         self.screens.append(Screen(address, name, title, may, checked))
 
     def get_app_list(self, request: HttpRequest, app_label: str | None = None) -> Any:
-        """Django's list of models, made when a page shows it: it asks for all permissions of the
-        login, and most pages have no list."""
+        """Django's list of models, made when a page shows it."""
         return SimpleLazyObject(partial(super().get_app_list, request, app_label))
 
     def links_of(self, request: HttpRequest, entity: Entity, id: str) -> list[tuple[Promise, str]]:
@@ -278,8 +260,15 @@ class AnnalsSite(admin.AdminSite):
         self, request: HttpRequest, extra_context: dict[str, Any] | None = None
     ) -> TemplateResponse:
         # Imported late, as above.
-        from history.admin.pages.home import first_page
+        from history.admin.parts import heads
+        from history.admin.parts.cards import title
 
-        open_to = [one for one in self.screens if one.may(request.user)]
-        context = {**first_page(request), "screens": open_to, **(extra_context or {})}
+        reads = request.user.has_perm(PERMISSION)
+        context = {
+            "entities": [title(entity) for entity in ENTITIES] if reads else [],
+            "recent": heads.opened(request) if reads else [],
+            "hide_finder": True,
+            "screens": [one for one in self.screens if one.may(request.user)],
+            **(extra_context or {}),
+        }
         return super().index(request, context)

@@ -1,7 +1,5 @@
 """What `annals capacity` does."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -24,8 +22,7 @@ RETENTIONS = (30, 60, 90, 180, 365)
 
 
 def run(command: BaseCommand, **options: Any) -> None:
-    """Print the disk space. options: as the command declares them. Exits with 1 if no complete day
-    has rows."""
+    """Print the disk space. options: the command's. Exits with 1 if no day has rows."""
     today = clock.now().date()
     days = options["days"] or settings.ANNALS.retention_days
     parts: Sequence[catalog.Partition] = ()

@@ -1,7 +1,5 @@
 """What `annals export` does."""
 
-from __future__ import annotations
-
 import json
 import logging
 import os
@@ -9,7 +7,6 @@ import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from threading import Lock
 from typing import Any
 
 from django.conf import settings
@@ -20,17 +17,17 @@ from history import masking
 from history.archive.store import Store
 from history.base import clock
 from history.base.error_text import describe
-from history.base.signals import ExportRefusedError, begins
+from history.base.signals import NotJournaledError, begins
 from history.base.table import counted
+from history.daily.window import Window
 from history.documents.exactjson import dumps
 from history.entities import BY_NAME, Entity
 from history.export.days import Chosen, Day, Known, choose
 from history.export.run import FAILURES, Export, to_directory, to_stream
 from history.failure.sentences import known
-from history.management.progress import Progress
+from history.management.progress import progress
 from history.models import ArchivedDay
 from history.partitions import catalog
-from history.window import Window
 
 # The name that the log lines of the command always had.
 log = logging.getLogger("history.management.commands.export")
@@ -61,7 +58,7 @@ def run(command: BaseCommand, **options: Any) -> None:
         done = _export(command, export, chosen.days, options)
     except BrokenPipeError:
         raise  # the reader of standard output has left
-    except (*FAILURES, ExportRefusedError) as error:
+    except (*FAILURES, NotJournaledError) as error:
         raise CommandError(f"the export failed: {_why(error)}", returncode=2) from error
     if options["json"]:
         # Standard output may carry the export.
@@ -98,14 +95,9 @@ def _export(
 ) -> Done:
     """Export the days, and report each at once that failed, unless as JSON."""
     folder, done = options["output"], Done()
-    begun, lock = time.monotonic(), Lock()
+    begun = time.monotonic()
     total = sum(day.rows for day in days)
-    with Progress(f"export {export.entity.name}, rows", total, sys.stderr) as progress:
-
-        def tick(rows: int) -> None:
-            with lock:
-                progress.advance(rows)
-
+    with progress(f"export {export.entity.name}, rows", total, sys.stderr) as tick:
         counted = replace(export, tick=tick)
         if folder is None:
             done.rows = to_stream(counted, days, sys.stdout.buffer)

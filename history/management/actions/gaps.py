@@ -1,8 +1,7 @@
 """What `annals gaps` does."""
 
-from __future__ import annotations
-
 import json
+import sys
 from typing import Any
 
 from django.conf import settings
@@ -13,11 +12,11 @@ from history import trace
 from history.base import clock
 from history.base.plain_text import one_line
 from history.base.table import Table, counted, print_table
+from history.daily.window import Window
 from history.gaps import read
-from history.gaps.read import Listed, Said, Selection
-from history.gaps.run import Outcome, latest, run
-from history.management.progress import Progress
-from history.window import Window
+from history.gaps.read import ListedGap, Selection
+from history.gaps.run import GapsOutcome, latest, run
+from history.management.progress import progress
 
 
 class Run:
@@ -36,8 +35,8 @@ class Run:
     def _run(self, as_json: bool) -> None:
         annals = settings.ANNALS
         window = Window.at(clock.now(), annals.retention_days, annals.ahead_days)
-        with Progress("days", None, self.stderr) as shown:  # type: ignore[arg-type] # a wrapper
-            done = run(window, clock.now(), shown.advance)
+        with progress("days", None, sys.stderr) as advance:
+            done = run(window, clock.now(), lambda: advance(1))
         sums = read.sums()
         noted = latest()
         quarantined = noted.quarantined if noted else 0
@@ -57,7 +56,7 @@ class Run:
         if not sums:
             return
         names = ("entity", "service", "gaps", "versions missing")
-        table = Table(*names, right=names[2:], head=2)
+        table = Table(*names, right=names[2:])
         for each in sums:
             client = one_line(each.client_id)
             table.add(each.entity, client, f"{each.gaps:,}", f"{each.versions:,}")
@@ -81,8 +80,8 @@ class Run:
             self.stdout.write(one_line(line))
             for held in each.came.values():
                 self.stdout.write("  " + " ".join(trace.said(trace.quarantined_fate(held))))
-            for said in each.said:
-                self.stdout.write(one_line(f"  {sentence(said)}"))
+            if gap.asked_at and not gap.closed_at:
+                self.stdout.write(f"  asked for on {gap.asked_at:%Y-%m-%d %H:%M} UTC")
         if not found and latest() is None:
             self.stdout.write("Nobody has looked yet: run annals gaps.")
         elif not found:
@@ -92,7 +91,7 @@ class Run:
             self.stdout.write(f"The next page: --before {found[-1].gap.id}")
 
 
-def as_object(done: Outcome, sums: list[read.Sum], quarantined: int) -> dict[str, Any]:
+def as_object(done: GapsOutcome, sums: list[read.Sum], quarantined: int) -> dict[str, Any]:
     """The result of a run as JSON values."""
     return {
         "days": done.days,
@@ -106,7 +105,7 @@ def as_object(done: Outcome, sums: list[read.Sum], quarantined: int) -> dict[str
     }
 
 
-def gap_as_object(each: Listed) -> dict[str, Any]:
+def gap_as_object(each: ListedGap) -> dict[str, Any]:
     """A gap as JSON values."""
     gap = each.gap
     return {
@@ -126,28 +125,5 @@ def gap_as_object(each: Listed) -> dict[str, Any]:
             number: {"reason": held.reason, "at": held.came_at.isoformat()}
             for number, held in each.came.items()
         },
-        "asked": [
-            {
-                "source": said.source,
-                "at": said.asked_at.isoformat(),
-                "gone": said.gone,
-                "refused": said.refused,
-                "detail": said.detail or None,
-                "nextAttempt": said.later and said.later.isoformat(),
-            }
-            for said in each.said
-        ],
+        "askedAt": gap.asked_at and gap.asked_at.isoformat(),
     }
-
-
-def sentence(said: Said) -> str:
-    """What a source said, in English."""
-    what = []
-    if said.gone:
-        what.append("no longer has it")
-    if said.refused:
-        what.append(f"gave what was refused ({said.detail})")
-    if said.later:
-        why = f" ({said.detail})" if said.detail and not said.refused else ""
-        what.append(f"is asked again after {said.later:%Y-%m-%d %H:%M} UTC{why}")
-    return f"{said.source} {', '.join(what)}; asked on {said.asked_at:%Y-%m-%d %H:%M} UTC"

@@ -1,7 +1,5 @@
 """What `annals share` does."""
 
-from __future__ import annotations
-
 import json
 import sys
 from datetime import date, timedelta
@@ -14,8 +12,8 @@ from django.core.management.base import BaseCommand, CommandError
 from history.base import clock
 from history.base.plain_text import one_line
 from history.base.table import Table, counted, print_table
-from history.capacity import shares
-from history.capacity.shares import Amount, Brought, Shares
+from history.capacity import client_shares
+from history.capacity.client_shares import Amount, Brought, Shares
 from history.partitions.show import size
 
 COLUMNS = ("service", "kind", "versions", "share", "bytes", "changed nothing", "technical only")
@@ -26,10 +24,10 @@ def run(command: BaseCommand, **options: Any) -> None:
     no finished day is counted."""
     today, retention = clock.now().date(), settings.ANNALS.retention_days
     if not options["stored"]:
-        shares.record(
+        client_shares.record(
             today, retention, options["rows"], options["again"], partial(_progress, command)
         )
-    found = shares.recorded(today - timedelta(days=options["days"] or retention))
+    found = client_shares.recorded(today - timedelta(days=options["days"] or retention))
     if found is None:
         raise CommandError("no finished day is counted yet: run `share` without --stored.")
     if options["json"]:
@@ -44,7 +42,7 @@ def _progress(command: BaseCommand, table: str, day: date) -> None:
 
 
 def _print(command: BaseCommand, found: Shares, retention: int) -> None:
-    table = Table(*COLUMNS, right=COLUMNS[2:], head=2)
+    table = Table(*COLUMNS, right=COLUMNS[2:])
     total = found.total
     for client, brought in found.by_client():
         name = one_line(client) or "(others)"

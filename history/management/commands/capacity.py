@@ -1,7 +1,5 @@
 """`annals capacity`: disk space for the history, from real partitions or given figures."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandParser

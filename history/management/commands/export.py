@@ -1,7 +1,5 @@
 """`annals export`: whole days of one kind of entity, for a data warehouse."""
 
-from __future__ import annotations
-
 from argparse import ArgumentTypeError
 from pathlib import Path
 from typing import Any

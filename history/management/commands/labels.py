@@ -1,7 +1,5 @@
 """annals labels load FILE.json: what people call the fields."""
 
-from __future__ import annotations
-
 from history.base.table import counted
 from history.management.load_file import LoadFileCommand
 
@@ -11,8 +9,7 @@ class Command(LoadFileCommand):
     action = ("load", "add and change labels; none is removed")
     file = ("FILE.json", 'of the form of history/labels.json; "sensitive": true masks a field')
 
-    def load(self, text: bytes) -> tuple[str, dict[str, int]]:
+    def load(self, text: bytes) -> str:
         from history.labels import load
 
-        count = load(text)
-        return f"{counted(count, 'label')} loaded.", {"loaded": count}
+        return f"{counted(load(text), 'label')} loaded."

@@ -1,7 +1,5 @@
-"""makemigrations that knows partitioned models, and never adds a default partition.
-
-A default partition blocks the creation of days that it has rows of (docs/decisions/0003).
-"""
+"""makemigrations for partitioned models, without a default partition, which blocks the creation of
+days that it has rows of (docs/decisions/0003)."""
 
 from typing import Any
 

@@ -1,7 +1,5 @@
 """annals people import FILE.csv: logins to full names and kinds."""
 
-from __future__ import annotations
-
 from history.management.load_file import LoadFileCommand
 
 
@@ -10,9 +8,8 @@ class Command(LoadFileCommand):
     action = ("import", "add and change people; nobody is removed")
     file = ("FILE.csv", "UTF-8, with a header line")
 
-    def load(self, text: bytes) -> tuple[str, dict[str, int]]:
+    def load(self, text: bytes) -> str:
         from history.people import load
 
         done = load(text)
-        said = f"{done.added} added, {done.changed} changed, {done.unchanged} unchanged."
-        return said, {"added": done.added, "changed": done.changed, "unchanged": done.unchanged}
+        return f"{done.added} added, {done.changed} changed, {done.unchanged} unchanged."

@@ -1,7 +1,5 @@
 """`annals search index`: indexes what was stored before a business key was declared."""
 
-from __future__ import annotations
-
 import json
 import sys
 from collections import Counter
@@ -49,16 +47,16 @@ class Command(BaseCommand):
 
 
 def _index(done: Counter[str], *, again: bool) -> None:
-    from history.management.progress import Progress
+    from history.management.progress import progress
     from history.search_index.backfill import backfill, targets
 
     wanted = targets(again=again)
     pages = sum(target.pages - target.first for target in wanted)
-    with Progress("search index, pages of 8 kB", pages, sys.stderr) as progress:
+    with progress("search index, pages of 8 kB", pages, sys.stderr) as advance:
         for target in wanted:
             for step in backfill(target):
                 done.update(rows=step.rows, keys=step.keys)
-                progress.advance(step.pages)
+                advance(step.pages)
             done["partitions"] += 1
 
 

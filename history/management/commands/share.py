@@ -1,7 +1,5 @@
 """`annals share`: how much each client service brings, and how much of it changes nothing."""
 
-from __future__ import annotations
-
 from argparse import ArgumentParser
 from typing import Any
 

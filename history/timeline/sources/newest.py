@@ -1,27 +1,21 @@
-"""The newest versions of many entities at once, without their documents: for the search."""
+"""Lists of entities, with the keys of their newest versions and no documents: for the search."""
 
-from __future__ import annotations
-
-from collections.abc import Collection, Iterable, Sequence
+import random
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime
 from itertools import chain
 from typing import Any, NamedTuple
 
-from psycopg.types.numeric import Int4
+from psycopg.types.numeric import Float8, Int4
 
-from history.database.apart import apart
-from history.entities import BY_NAME, CHILDREN, ENTITIES, ROOT, Entity
-from history.timeline import ahead
-from history.timeline.sources import homes, memory, several, statements
-from history.timeline.sources.statements import LAST, Key, sql
-
-
-class Newest(NamedTuple):
-    """The newest version of a child. application: the id of the application that it names."""
-
-    key: Key
-    application: str
-
+from history.database.distributed import apart
+from history.entities import BY_NAME, CHILDREN, ENTITIES, ROOT, Entity, root
+from history.timeline.row import LAST, Key, Newest, Numbered, VersionRow
+from history.timeline.sources import ahead, homes, several, statements
+from history.timeline.sources.statements import sql
+from history.timeline.sources.tables import Tables, all_of
+from history.timeline.versions import Version
 
 _NEWEST = """
     SELECT wanted.id, newest.version, newest.updated_at FROM unnest(%s::varchar[]) AS wanted(id)
@@ -32,16 +26,16 @@ _NEWEST = """
 """
 
 
-def newest_keys(entity: Entity, ids: Collection[str]) -> dict[str, Key]:
+def newest_keys(tables: Tables, entity: Entity, ids: Collection[str]) -> dict[str, Key]:
     """The highest key of each of these entities that the store has. This and what follows is for
     lists: history.timeline.search leaves out what the reader may not see."""
-    known = memory.ahead().keys
+    known = tables.ahead.keys
     ids = [id for id in ids if known.get((entity.name, id)) != []]
     if not ids:
         return {}
     if all((entity.name, id) in known for id in ids):
         return {id: max(known[entity.name, id]) for id in ids}
-    where = homes.pinned(entity, ids)
+    where = tables.homes.pinned(entity, ids)
     if where.homes is not None:
         return {id: key for id, (key, _) in several.newest(entity, ids, where).items()}
     found = statements.fetch(sql(_NEWEST, entity), [list(ids)])
@@ -59,11 +53,11 @@ _APPLICATIONS_OF = f"""
 """  # noqa: S608 - constants
 
 
-def applications_of(entity: Entity, ids: Collection[str]) -> dict[str, Newest]:
+def applications_of(tables: Tables, entity: Entity, ids: Collection[str]) -> dict[str, Newest]:
     """The newest version of each of these children that the store has, and its application."""
     if not ids:
         return {}
-    where = homes.pinned(entity, ids)
+    where = tables.homes.pinned(entity, ids)
     if where.homes is not None:
         return {id: Newest(*its) for id, its in several.newest(entity, ids, where).items()}
     found = statements.fetch(sql(_APPLICATIONS_OF, entity), [list(ids)])
@@ -114,18 +108,20 @@ _DOCUMENTS_OF_SEVERAL = """
 """
 
 
-def first(texts: Sequence[str], ids: Sequence[str], keys: Sequence[str], limit: int) -> First:
+def first(
+    tables: Tables, texts: Sequence[str], ids: Sequence[str], keys: Sequence[str], limit: int
+) -> First:
     """Ask what has these ids, and which documents these values, at most `limit` for each. ids:
     those of the texts that can be one. keys: names of business keys, each with its kind."""
     if apart():
-        if len(texts) == 1 and memory.present() is not None:
-            return _first_of_one(texts[0], ids, keys, limit)
+        if len(texts) == 1:
+            return _first_of_one(tables, texts[0], ids, keys, limit)
         children = [
             statements.fetch(sql(_NEWEST_OF_SEVERAL, entity), [list(ids)]) for entity in CHILDREN
         ]
         values = [list(texts), list(keys), Int4(limit)]
         documents = statements.fetch(_DOCUMENTS_OF_SEVERAL, values)
-        newest = {entity: newest_keys(entity, ids) for entity in ENTITIES}
+        newest = {entity: newest_keys(tables, entity, ids) for entity in ENTITIES}
         return First(newest, _latest(children), documents)
     found = statements.together(
         [
@@ -179,7 +175,9 @@ _NEWEST_CHILD_OF_ONE = """
 """
 
 
-def _first_of_one(text: str, ids: Sequence[str], keys: Sequence[str], limit: int) -> First:
+def _first_of_one(
+    tables: Tables, text: str, ids: Sequence[str], keys: Sequence[str], limit: int
+) -> First:
     """The same for one text where the tables are distributed."""
     statement = _DOCUMENTS_OF_ONE
     values: list[object] = [text, list(keys), Int4(limit)]
@@ -191,15 +189,105 @@ def _first_of_one(text: str, ids: Sequence[str], keys: Sequence[str], limit: int
             statement += sql(part, entity, name=entity.name)
             values.append(text)
     found = statements.fetch(statement, values)
-    homes.note(text, [(kind, home) for part, kind, _, home, *_ in found if part == 0])
+    tables.homes.note(text, [(kind, home) for part, kind, _, home, *_ in found if part == 0])
     newest: dict[Entity, dict[str, Key]] = {entity: {} for entity in ENTITIES}
     for part, kind, id, _, _, version, moment in found:
         if part == 2:
             newest[BY_NAME[kind]][id] = Key(version, moment)
     for entity in CHILDREN if ids else ():
-        if homes.of(entity, ids):
-            ahead.entity(entity, text, [LAST], 1)
-            newest[entity] = newest_keys(entity, ids)
+        if tables.homes.of(entity, ids):
+            ahead.entity(tables, entity, text, [LAST], 1)
+            newest[entity] = newest_keys(tables, entity, ids)
     moments = [row[-1] for row in found if row[0] == 3 and row[-1] is not None]
     children = {text: max(moments)} if ids and moments else {}
     return First(newest, children, [row[1:5] for row in found if row[0] == 1])
+
+
+# The type first: PostgreSQL need not read the document where it is no DELETE.
+_NEWEST_DOCUMENTS = """
+    SELECT body.* FROM unnest(%s::varchar[]) AS wanted(id)
+    CROSS JOIN LATERAL (
+        SELECT {columns} FROM {table}
+        WHERE id = wanted.id {within} AND (type <> 2 OR data <> 'null'::jsonb)
+        ORDER BY version DESC, updated_at DESC LIMIT 1
+    ) AS body
+"""
+
+
+def newest_documents(tables: Tables, entity: Entity, ids: Collection[str]) -> list[VersionRow]:
+    """Of each of these entities the newest version that has a document: a DELETE may have none."""
+    where = tables.homes.pinned(entity, ids)
+    if where.several:
+        keys = several.newest(entity, ids, where, with_document=True)
+        return list(
+            all_of(
+                entity, [(id, key) for id, (key, _) in keys.items()], tables.first_bodies
+            ).values()
+        )
+    found: list[VersionRow] = []
+    left = list(ids)
+    while left:
+        text = sql(_NEWEST_DOCUMENTS, entity, within=where.text)
+        read = statements.read(text, [left, *where.values])
+        found += read.rows
+        left = [id for id, _ in read.unread]
+    return found
+
+
+# A version that a child has in two applications is one.
+_TWICE = """
+    SELECT id, version, array_agg(DISTINCT updated_at ORDER BY updated_at) FROM {table}
+    WHERE id = ANY(%s) {within} AND version = ANY(%s)
+    GROUP BY id, version HAVING count(DISTINCT updated_at) > 1
+"""
+
+
+def given_twice(
+    tables: Tables, versions: Iterable[Version], *, whole: bool
+) -> Mapping[Numbered, tuple[datetime, ...]]:
+    """Those numbers of these versions that a producer gave more than once, with the times of all
+    versions that have them, the oldest first. whole: these are all versions; otherwise one query
+    for each kind."""
+    if whole:
+        return _among(versions)
+    ids: defaultdict[Entity, set[str]] = defaultdict(set)
+    numbers: defaultdict[Entity, set[int]] = defaultdict(set)
+    for version in versions:
+        ids[version.entity].add(version.id)
+        numbers[version.entity].add(version.version)
+    found: dict[Numbered, tuple[datetime, ...]] = {}
+    for entity in ids:
+        where = tables.homes.within(entity, ids[entity])
+        text = sql(_TWICE, entity, within=where.text)
+        values = [sorted(ids[entity]), *where.values, sorted(numbers[entity])]
+        found |= {
+            (entity, id, number): tuple(times)
+            for id, number, times in homes.fetch(where, text, values)
+        }
+    return found
+
+
+def _among(versions: Iterable[Version]) -> Mapping[Numbered, tuple[datetime, ...]]:
+    times: defaultdict[Numbered, list[datetime]] = defaultdict(list)
+    for each in versions:
+        times[each.entity, each.id, each.version].append(each.updated_at)
+    return {number: tuple(sorted(found)) for number, found in times.items() if len(found) > 1}
+
+
+# SYSTEM reads whole blocks, so that a sample costs little; REPEATABLE gives the same rows again.
+_SAMPLE = """
+    SELECT DISTINCT id FROM {table} TABLESAMPLE SYSTEM (%s) REPEATABLE (%s) ORDER BY id
+"""
+_FIRST_PERCENT = 0.05
+
+
+def applications(number: int, seed: int) -> list[str]:
+    """The ids of up to this many applications, the same ones again for one seed as long as the
+    store is the same. Fewer where the store has fewer."""
+    percent = _FIRST_PERCENT
+    while True:
+        found = statements.fetch(sql(_SAMPLE, root()), [Float8(percent), Int4(seed)])
+        if len(found) >= number or percent >= 100:
+            ids = [id for (id,) in found]
+            return random.Random(seed).sample(ids, min(number, len(ids)))  # noqa: S311 - no secret
+        percent = min(100.0, percent * 8)

@@ -6,37 +6,26 @@ goes to the shards of these applications, all at once, and to no other. A versio
 in two applications counts once: that of the lower id.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Sequence
 from itertools import takewhile
 
 from psycopg.types.numeric import Int4
 
 from history.entities import Entity
-from history.timeline.query import Filters, Order, Sort
+from history.timeline.query import Order, Query, Sort
+from history.timeline.row import FIRST, LAST, IdKey, Key, Read, VersionRow
 from history.timeline.sources import homes, statements
 from history.timeline.sources.homes import Within
-from history.timeline.sources.statements import (
-    FIRST,
-    LAST,
-    Key,
-    Place,
-    Read,
-    VersionRow,
-    conditions,
-    places,
-    sql,
-    version_row,
-)
+from history.timeline.sources.statements import conditions, places, sql, version_row
 
-_BY_TIME = """
-    SELECT version, updated_at FROM {table}
+# updated_at is bounded a second time, alone: only then does PostgreSQL leave partitions out.
+BY_TIME = """
+    SELECT {columns} FROM {table}
     WHERE id = %s {within} AND updated_at >= %s AND updated_at < %s AND updated_at {sign}= %s
       AND (updated_at, version) {sign} (%s, %s) {filters}
     ORDER BY updated_at {order}, version {order} LIMIT %s
 """
-_BY_VERSION = """
+BY_VERSION = """
     SELECT version, updated_at FROM {table}
     WHERE id = %s {within} AND updated_at >= %s AND updated_at < %s
       AND (version, updated_at) {sign} (%s, %s) {filters}
@@ -44,27 +33,20 @@ _BY_VERSION = """
 """
 
 
-def page(
-    entity: Entity,
-    id: str,
-    where: Within,
-    filters: Filters,
-    sort: Sort,
-    order: Order,
-    after: Key,
-    limit: int,
-) -> list[Key]:
-    """The keys of a page, as rows.page has them."""
+def page(query: Query, where: Within, after: Key, limit: int) -> list[Key]:
+    """The keys of a page, as tables.page has them."""
+    filters = query.filters
     since, until = filters.since or FIRST.updated_at, filters.until or LAST.updated_at
-    sign = "<" if order is Order.DESC else ">"
-    words = {"sign": sign, "order": order.value, "filters": statements.FILTERS}
+    sign = "<" if query.order is Order.DESC else ">"
+    words = {"sign": sign, "order": query.order.value, "filters": statements.FILTERS}
+    words["columns"] = "version, updated_at"
     version, moment = Int4(after.version), after.updated_at
-    by_time = sort is Sort.UPDATED_AT
+    by_time = query.sort is Sort.UPDATED_AT
     place = [moment, moment, version] if by_time else [version, moment]
-    text = sql(_BY_TIME if by_time else _BY_VERSION, entity, within=where.text, **words)
+    text = sql(BY_TIME if by_time else BY_VERSION, query.entity, within=where.text, **words)
     # Each may be there once for each application.
     most = Int4(limit * len(where.homes or ()))
-    named = [id, *where.values, since, until]
+    named = [query.id, *where.values, since, until]
     found = homes.fetch(where, text, [*named, *place, *conditions(filters), most])
     return list(dict.fromkeys(Key(*row) for row in found))[:limit]
 
@@ -74,21 +56,18 @@ _ANY_SIZE = 2**31 - 1
 # The documents become texts on the shards, so that no sum over all of them can be made there.
 _BODIES = """
     SELECT version, updated_at, stored.type, client_id, author, {product} AS product,
-           CASE WHEN octet_length(data::text) <= %s THEN data::text END, id, source, recovered_at,
+           CASE WHEN octet_length(data::text) <= %s THEN data::text END, id,
            person.full_name, person.kind, service.full_name, service.kind
     FROM (SELECT * FROM {table} WHERE true {within}) AS stored
     JOIN unnest(%s::varchar[], %s::timestamptz[], %s::int4[]) AS wanted(id, updated_at, version)
-        USING (id, updated_at, version)
-    LEFT JOIN (SELECT row_id AS id, version, updated_at, source, recovered_at
-               FROM recovered_version WHERE "table" = '{table}') AS recovered
         USING (id, updated_at, version)
     LEFT JOIN history_person AS person ON person.login = author
     LEFT JOIN history_person AS service ON service.login = client_id
 """
 
 
-def first_bodies(entity: Entity, wanted: Sequence[Place], where: Within) -> Read:
-    """As rows.first_bodies, of any reader: each that is not larger than its share of READ_BYTES,
+def first_bodies(entity: Entity, wanted: Sequence[IdKey], where: Within) -> Read:
+    """As tables.first_bodies, of any reader: each that is not larger than its share of READ_BYTES,
     and the first one. In the order in which they are wanted."""
     rows = _bodies(entity, wanted, where)
     first = next((place for place in wanted if place in rows), None)
@@ -99,7 +78,7 @@ def first_bodies(entity: Entity, wanted: Sequence[Place], where: Within) -> Read
     return Read([rows[place] for place in ready], [place for place in wanted if place in late])
 
 
-def _bodies(entity: Entity, wanted: Sequence[Place], where: Within) -> dict[Place, VersionRow]:
+def _bodies(entity: Entity, wanted: Sequence[IdKey], where: Within) -> dict[IdKey, VersionRow]:
     """Those of these versions that are there; without data what is too large."""
     most = statements.READ_BYTES // len(wanted) if len(wanted) > 1 else _ANY_SIZE
     text = sql(_BODIES, entity, within=where.text)

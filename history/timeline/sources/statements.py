@@ -4,13 +4,10 @@ Every statement is prepared and keeps one shape whatever is filtered, because pl
 over a hundred partitions costs more than running it. A bound that is not given is infinite.
 """
 
-from __future__ import annotations
-
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from datetime import UTC, datetime
 from functools import cache
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any
 
 import psycopg
 from django.db import connection
@@ -19,13 +16,12 @@ from psycopg.pq import Format
 from psycopg.rows import tuple_row
 from psycopg.types.numeric import Int4
 
-from history import deadline
 from history.database import prepared
 from history.documents.jsonb import from_store, shortened
 from history.entities import Entity
-from history.record import MAX_VERSION
+from history.requests import deadline
 from history.timeline.query import Filters
-from history.timeline.sources import memory
+from history.timeline.row import IdKey, Read, VersionRow
 
 
 class _Document(Loader):
@@ -70,10 +66,10 @@ def cursors(count: int) -> Iterator[list[psycopg.Cursor[tuple[Any, ...]]]]:
 # Around a statement that gives rows of versions in order. PostgreSQL makes the text of a document
 # once, only for those rows, and sends no more than the limit. A large text is dropped before the
 # sum, which would write it to a file. OFFSET 0 keeps the planner from making texts several times.
-# LATERAL with LIMIT: origins and names are found by primary key, and the order of the rows stays.
+# LATERAL with LIMIT: names are found by primary key, and the order of the rows stays.
 _BOUNDED = """
     SELECT version, updated_at, type, client_id, author, product,
-           CASE WHEN total <= %s OR total = size THEN text END, id, source, recovered_at,
+           CASE WHEN total <= %s OR total = size THEN text END, id,
            person.full_name, person.kind, service.full_name, service.kind
     FROM (
         SELECT *, sum(size) OVER (ROWS UNBOUNDED PRECEDING) AS total
@@ -88,11 +84,6 @@ _BOUNDED = """
             OFFSET 0) AS measured
     ) AS summed
     LEFT JOIN LATERAL (
-        SELECT source, recovered_at FROM recovered_version
-        WHERE "table" = '{table}' AND row_id = summed.id AND version = summed.version
-            AND updated_at = summed.updated_at LIMIT 1
-    ) AS recovered ON true
-    LEFT JOIN LATERAL (
         SELECT full_name, kind FROM history_person WHERE login = summed.author LIMIT 1
     ) AS person ON true
     LEFT JOIN LATERAL (
@@ -102,82 +93,11 @@ _BOUNDED = """
 
 
 @cache
-def around(statement: str, table: str) -> str:
-    """The statement with the limits and the origins around it; its first two values are the limit,
-    in bytes. It gives the columns of statements.VersionRow without `old`, source and time of a
-    version that Annals asked for, and name and kind of its author and service."""
-    return _BOUNDED.format(rows=statement, table=table)
-
-
-_OF_ENTITY = """
-    SELECT version, updated_at, source, recovered_at FROM recovered_version
-    WHERE "table" = %s AND row_id = %s
-"""
-
-
-class Recovered(NamedTuple):
-    """Whom Annals asked for a version that did not arrive, and when it was stored."""
-
-    source: str
-    at: datetime
-
-
-def of(entity: Entity, id: str) -> dict[tuple[int, datetime], Recovered]:
-    """Those of an entity's versions, archived ones too, that Annals asked for: by number and
-    moment."""
-    with cursor() as opened:
-        found = prepared.run(opened, _OF_ENTITY, [entity.table, id])
-    return {(version, made): Recovered(source, at) for version, made, source, at in found}
-
-
-class Key(NamedTuple):
-    """Identifies a version of one entity; ordered by version number. Two keys with one number
-    exist only where a producer gave the number twice."""
-
-    version: int
-    updated_at: datetime
-
-
-# Before and after every version. Real moments and not infinity: a parameter of one type all the
-# time means one prepared statement.
-FIRST = Key(-1, datetime.min.replace(tzinfo=UTC))
-LAST = Key(MAX_VERSION, datetime.max.replace(tzinfo=UTC))
-
-
-class VersionRow(NamedTuple):
-    """One version. `data` is the snapshot as JSON text in UTF-8. old: of the old service.
-    recovered: None for one that came from Kafka."""
-
-    version: int
-    updated_at: datetime
-    type: int
-    client_id: str
-    author: str | None
-    product_instance_id: str | None
-    data: bytes
-    id: str
-    old: bool = False
-    recovered: Recovered | None = None
-
-    @property
-    def key(self) -> Key:
-        return Key(self.version, self.updated_at)
-
-
-# Identifies a version of any entity of one kind.
-Place: TypeAlias = tuple[str, Key]
-# Reads as first_bodies does.
-FirstBodies: TypeAlias = Callable[
-    [Entity, Sequence[Place]], tuple[dict[Place, VersionRow], Sequence[Place]]
-]
-
-
-class Read(NamedTuple):
-    """The rows that a statement found. unread: the places of those whose documents are too large to
-    be read together with these."""
-
-    rows: list[VersionRow]
-    unread: list[Place]
+def around(statement: str) -> str:
+    """The statement with the limits and the names around it; its first two values are the limit,
+    in bytes. It gives the columns of VersionRow without `old`, and name and kind of its
+    author and service."""
+    return _BOUNDED.format(rows=statement)
 
 
 # Documents that one statement brings; the first one may be larger.
@@ -190,20 +110,18 @@ def fetch(statement: str, values: Sequence[object]) -> list[tuple[Any, ...]]:
         return prepared.run(opened, statement, values)
 
 
-def read(entity: Entity, statement: str, values: Sequence[object]) -> Read:
+def read(statement: str, values: Sequence[object]) -> Read:
     """The rows of a statement, from the first one on, of which the documents may be read now."""
-    found = fetch(*bounded(entity, statement, values))
+    found = fetch(*bounded(statement, values))
     rows = [version_row(row) for row in found]
     read = [row for row in rows if row.data is not None]
     unread = [(row.id, row.key) for row in rows if row.data is None]
     return Read(read, unread)
 
 
-def bounded(
-    entity: Entity, statement: str, values: Sequence[object]
-) -> tuple[str, Sequence[object]]:
+def bounded(statement: str, values: Sequence[object]) -> tuple[str, Sequence[object]]:
     """A statement that gives versions, and its values, with the limit of documents around it."""
-    return around(statement, entity.table), [Int4(READ_BYTES), Int4(READ_BYTES), *values]
+    return around(statement), [Int4(READ_BYTES), Int4(READ_BYTES), *values]
 
 
 def together(
@@ -226,21 +144,20 @@ def together(
 
 def version_row(found: tuple[Any, ...]) -> VersionRow:
     """A row of a statement with the columns of bounded.around."""
-    *row, source, at, name, kind, service_name, service_kind = found
-    memory.note(row[3], service_name, service_kind)
-    memory.note(row[4], name, kind)
-    return VersionRow._make([*row, False, None if source is None else Recovered(source, at)])
+    return VersionRow._make((*found[:8], False, found[8:]))
 
 
 @cache
 def sql(text: str, entity: Entity, **parts: str) -> str:
-    """A statement with the entity's table and columns and the given words put in."""
+    """A statement with the entity's table, columns (those of a version, if no others are given) and
+    the given words put in."""
     product = "NULL::varchar" if entity.parent is None else "product_instance_id"
     columns = f"version, updated_at, type, client_id, author, {product} AS product, data, id"
-    return text.format(table=entity.table, columns=columns, product=product, **parts)
+    words = {"table": entity.table, "columns": columns, "product": product, **parts}
+    return text.format(**words)
 
 
-def places(wanted: Sequence[Place]) -> list[object]:
+def places(wanted: Sequence[IdKey]) -> list[object]:
     """Ids, moments and numbers of these versions, as three arrays."""
     return [
         [id for id, _ in wanted],
@@ -261,3 +178,14 @@ def conditions(filters: Filters) -> list[object]:
         *(client_id is None, client_id or ""),
         *(type is None, Int4(type or 0)),
     ]
+
+
+def fits(filters: Filters, row: VersionRow) -> bool:
+    """The same of a row in memory, with the bounds of time. The path filter is not applied."""
+    return (
+        (filters.since is None or row.updated_at >= filters.since)
+        and (filters.until is None or row.updated_at < filters.until)
+        and filters.author in (None, row.author)
+        and filters.client_id in (None, row.client_id)
+        and filters.type in (None, row.type)
+    )

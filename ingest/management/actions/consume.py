@@ -1,7 +1,5 @@
 """What `annals consume` does."""
 
-from __future__ import annotations
-
 import faulthandler
 import gc
 import json
@@ -20,22 +18,19 @@ from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError
 from prometheus_client import start_http_server
 
-from history import privileges, schema
+from history import schema
 from history.base import memory
 from history.base.error_text import describe
-from history.failure.complaints import FileError
+from history.database import privileges, session
 from history.failure.database import is_refused, no_connection
 from ingest import rights
 from ingest.consumer.background import Probe
-from ingest.consumer.beats import Beats
 from ingest.consumer.foresight import Foresight
+from ingest.consumer.heartbeats import Beats
 from ingest.consumer.loop import Consumer, Policy
 from ingest.consumer.positions import Tolerance
 from ingest.source import kafka
-from ingest.source.decode import Decode, decode
-from ingest.source.envelope import ShapeError
-from ingest.source.names import declared
-from ingest.source.retention import Forecaster
+from ingest.source.retention import Forecaster, bounds
 from ingest.store.batch import Limits
 from ingest.store.missing_days import current
 from ingest.store.retrying import RetryingWriter
@@ -44,8 +39,7 @@ from ingest.store.transaction import Writer
 
 logger = logging.getLogger(__name__)
 
-# The writing thread wakes up thousands of times a second for a moment. With Python's default of
-# 5 ms it would wait for the decoding thread, and the database would wait for it.
+# Python's default of 5 ms would have the writing thread, and the database, wait for the decoder.
 SWITCH_INTERVAL_SECONDS = 0.0002
 # Messages form no reference cycles: Python's collections, every 700 objects, would find nothing.
 GARBAGE_COLLECTION_OBJECTS = 50_000
@@ -60,11 +54,11 @@ def run(command: BaseCommand, **options: Any) -> None:
     if options["metrics_port"] is not None:
         _serve_metrics(options["metrics_address"], options["metrics_port"])
     refuse_other_tables()
+    group = settings.ANNALS.consumer_group if options["group"] is None else options["group"]
+    consumer = build(options["topics"], group, options["until_idle"])
     if not settings.ANNALS.demo:
         wanted = rights.of_consumer()
         privileges.warn_in_background(partial(connect, "annals-check"), wanted=wanted)
-    group = settings.ANNALS.consumer_group if options["group"] is None else options["group"]
-    consumer = build(options["topics"], group, options["until_idle"])
     sys.setswitchinterval(SWITCH_INTERVAL_SECONDS)
     gc.freeze()  # what exists now stays: no collection needs to examine it
     gc.set_threshold(GARBAGE_COLLECTION_OBJECTS)
@@ -106,15 +100,11 @@ def _why(error: Exception) -> str:
 
 
 def refuse_other_tables() -> None:
-    """End with a sentence where the tables are not those of this release: each batch would fail.
-    And where the login is refused. A database that does not answer is waited for later, as in any
-    outage."""
+    """End with a sentence where the tables are not those of this release, and where the login is
+    refused. A database that does not answer is waited for later, as in any outage."""
     try:
         with connect("annals-check") as plain:
-            applied = plain.execute(schema.APPLIED).fetchall()
-            of_kinds = schema.complaint_of_kinds(plain.cursor())
-    except psycopg.errors.UndefinedTable:
-        applied, of_kinds = [], None
+            why = session.dropped(plain) or schema.of_tables(plain.cursor())
     except psycopg.errors.InsufficientPrivilege:
         raise CommandError(
             "The database login of this consumer may not read which migrations are applied: its "
@@ -127,7 +117,6 @@ def refuse_other_tables() -> None:
         away = no_connection(error) or describe(error)
         logger.warning("%s. The consumer waits and goes on trying", away)
         return
-    why = schema.complaint([(str(app), str(name)) for app, name in applied]) or of_kinds
     if why is not None:
         raise CommandError(why)
 
@@ -141,7 +130,6 @@ def build(topics: tuple[str, ...], group: str, until_idle: float | None) -> Cons
         tolerance=tolerance,
         window=current,
         until_idle=until_idle,
-        decode=decoding(),
     )
     bootstrap, given = brokers()
     beats = Beats(Session(partial(connect, "annals-beat")))
@@ -152,26 +140,12 @@ def build(topics: tuple[str, ...], group: str, until_idle: float | None) -> Cons
         Probe(
             partial(connect, "annals-probe"),
             partial(kafka.peek, bootstrap, given),
-            partial(kafka.ends, bootstrap, given),
+            partial(bounds, bootstrap, given),
             tolerance,
-            policy.decode,
         ),
         beats,
         Foresight(Forecaster(bootstrap, given).outlook, beats),
     )
-
-
-def decoding() -> Decode:
-    """decode(), with the envelopes that ANNALS_ENVELOPES_FILE declares."""
-    path = settings.ANNALS.envelopes_file
-    if path is None:
-        return decode
-    try:
-        return Decode(declared(path))
-    except FileError as error:
-        raise CommandError(f"ANNALS_ENVELOPES_FILE is wrong: {error}.") from None
-    except ShapeError as error:
-        raise CommandError(f"ANNALS_ENVELOPES_FILE is wrong: {path}: {error}") from None
 
 
 def brokers() -> tuple[str, dict[str, str]]:
@@ -184,8 +158,7 @@ def brokers() -> tuple[str, dict[str, str]]:
 
 
 def _peak_mb() -> int:
-    """The peak of this process's resident memory. Not ru_maxrss: on Linux that includes the
-    parent's memory at the start."""
+    """The peak of this process's resident memory, without the parent's as in ru_maxrss."""
     status = Path("/proc/self/status")
     if status.exists():
         lines = status.read_text().splitlines()

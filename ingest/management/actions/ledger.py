@@ -1,7 +1,5 @@
 """What `annals ledger` does."""
 
-from __future__ import annotations
-
 import json
 import sys
 from collections.abc import Container, Mapping
@@ -11,13 +9,14 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError
 from django.utils import translation
 
-from history.base.table import Table, counted, print_sentence, print_table
+from history.base.table import Table, counted, print_table
 from history.entities import BY_TOPIC
 from ingest.completeness import figures, losses
 from ingest.completeness.figures import acknowledge, retire, unretire
 from ingest.forecast import Outlook
 from ingest.management.actions.consume import brokers
 from ingest.management.known import refuse_unknown_topic
+from ingest.models import Ledger
 from ingest.source.client import TIMEOUT_SECONDS, Unreachable
 from ingest.source.message import KafkaPartition
 from ingest.source.retention import Forecaster
@@ -45,18 +44,12 @@ class Run:
         count = acknowledge(topic, options["partition"], why)
         if not count:
             raise CommandError(f"{topic} has no lost messages that are not acknowledged.")
-        if options["json"]:
-            self.stdout.write(json.dumps({"topic": topic, "acknowledged": count, "why": why}))
-            return
         self.stdout.write(f"{counted(count, 'lost message')} of {topic} acknowledged: {why}")
 
     def _retire(self, options: dict[str, Any]) -> None:
         topic, why = options["topic"], _reason(options)
         refuse_unknown_topic(topic)
         unread = retire(topic, why)
-        if options["json"]:
-            self.stdout.write(json.dumps({"topic": topic, "unread": unread, "why": why}))
-            return
         self.stdout.write(f"{topic} is retired: {why}")
         if unread:
             self.stdout.write(f"{unread:,} of its messages were not read; nothing waits for them.")
@@ -66,16 +59,14 @@ class Run:
         if not unretire(topic):
             refuse_unknown_topic(topic)
             raise CommandError(f"{topic} is not retired.")
-        if options["json"]:
-            self.stdout.write(json.dumps({"topic": topic}))
-            return
         self.stdout.write(f"{topic} is not retired any more.")
 
     def _figures(self, options: dict[str, Any]) -> None:
         entries = figures.entries()
         outlooks: dict[KafkaPartition, Outlook] = {}
         if not options["offline"]:
-            entries, outlooks = self._asked(entries)
+            outlooks = self._asked(entries)
+            losses.take(entries, outlooks)
         known = {(entry.topic, entry.partition) for entry in entries}
         never_read = {place: each for place, each in outlooks.items() if place not in known}
         with translation.override("en"):
@@ -88,16 +79,13 @@ class Run:
         else:
             self._print(entries, faults)
             for each in deleted:
-                print_sentence(self.stdout, f"LOST {each}")
+                self.stdout.write(f"LOST {each}")
             self._print_losses(found, outlooks, never_read)
         if faults or deleted:
             sys.exit(1)
 
-    def _asked(
-        self, entries: list[figures.Entry]
-    ) -> tuple[list[figures.Entry], dict[KafkaPartition, Outlook]]:
-        """The entries with what the brokers say now, and all that they say, also about partitions
-        that are not in the ledger."""
+    def _asked(self, entries: list[Ledger]) -> dict[KafkaPartition, Outlook]:
+        """What the brokers say now, also about partitions that are not in the ledger."""
         forecaster = Forecaster(*brokers())
         positions: dict[KafkaPartition, int | None] = {
             (entry.topic, entry.partition): entry.next_offset for entry in entries if entry.current
@@ -105,16 +93,15 @@ class Run:
         retired = figures.retired()
         try:
             there = forecaster.partitions(topic for topic in BY_TOPIC if topic not in retired)
-            found = forecaster.outlook({**dict.fromkeys(there), **positions}, losses.seen(entries))
+            return forecaster.outlook({**dict.fromkeys(there), **positions}, losses.seen(entries))
         except Unreachable as error:
             self.stderr.write(
                 f"{error}. Kafka did not answer in {TIMEOUT_SECONDS:g} seconds: the lag is the "
                 "consumer's last record."
             )
-            return entries, {}
+            return {}
         finally:
             forecaster.close()
-        return losses.asked(entries, found), found
 
     def _print_losses(
         self,
@@ -125,8 +112,7 @@ class Run:
         """One line for each partition with unread messages, the most endangered first."""
         silent = {topic for (topic, _), each in outlooks.items() if each.forecast is None}
         for topic in sorted(silent):
-            print_sentence(
-                self.stdout,
+            self.stdout.write(
                 f"NO FORECAST {topic}: the brokers do not say how long they keep it; allow "
                 "DESCRIBE_CONFIGS on the topic (the embedded broker never says it)",
             )
@@ -144,26 +130,24 @@ class Run:
                 takes = f"catching up takes {losses.in_words(each.catch_up)}"
             new = " (never read)" if place in never_read else ""
             topic, partition = place
-            print_sentence(
-                self.stdout,
+            self.stdout.write(
                 f"UNREAD {topic}[{partition}]{new}: {counted(each.unread, 'message')}; "
                 f"data {when}; {takes}",
             )
         if found and not behind:
             first = min(each.seconds for each in found.values())
             if isfinite(first):
-                print_sentence(
-                    self.stdout,
+                self.stdout.write(
                     "Nothing is unread. If nothing more is read from now on, data will be lost in "
                     f"{losses.in_words(first)} at the earliest.",
                 )
 
-    def _print(self, entries: list[figures.Entry], faults: list[str]) -> None:
+    def _print(self, entries: list[Ledger], faults: list[str]) -> None:
         if not entries:
-            print_sentence(self.stdout, "The ledger is empty: nothing has been consumed yet.")
+            self.stdout.write("The ledger is empty: nothing has been consumed yet.")
             return
         names = "topic", "partition", *COLUMNS, "skipped", "lost", "next offset", "lag", "state"
-        table = Table(*names, right=names[1:-1], head=2)
+        table = Table(*names, right=names[1:-1])
         for entry in entries:
             counts = (f"{getattr(entry, name):,}" for name in (*COLUMNS, "skipped"))
             lost = f"{entry.lost:,}"
@@ -176,34 +160,29 @@ class Run:
         table.add("all", "", *total, *[""] * 5)
         print_table(self.stdout, table)
         for topic, each in figures.retired().items():
-            print_sentence(
-                self.stdout, f"RETIRED {topic} since {each.retired_at:%Y-%m-%d}: {each.why}"
-            )
+            self.stdout.write(f"RETIRED {topic} since {each.retired_at:%Y-%m-%d}: {each.why}")
         for topic in figures.never_read(entries):
-            print_sentence(
-                self.stdout,
+            self.stdout.write(
                 f"NEVER READ {topic}: nothing is known of its messages. Read it with `annals "
                 "consume`, or declare it finished with `annals ledger retire`.",
             )
         for topic in figures.undeclared(entries):
-            print_sentence(
-                self.stdout,
+            self.stdout.write(
                 f"NOT READ {topic}: no declared kind has this topic any more, so nobody reads what "
                 "comes to it. Declare its kind again, or declare the topic finished with `annals "
                 "ledger retire`.",
             )
         for entry in entries:
             if entry.log_cut:
-                print_sentence(
-                    self.stdout,
+                self.stdout.write(
                     f"CUT {entry.topic}[{entry.partition}]: the log at the broker was cut after it "
                     f"was read to offset {entry.next_offset}; it was read again from its start. "
                     "What was read before is stored; what was never read may be missing.",
                 )
         for fault in faults:
-            print_sentence(self.stdout, f"FAULT {fault}")
+            self.stdout.write(f"FAULT {fault}")
         if not faults:
-            print_sentence(self.stdout, "Every message read is accounted for.")
+            self.stdout.write("Every message read is accounted for.")
 
 
 def _reason(options: dict[str, Any]) -> str:

@@ -1,7 +1,5 @@
 """What `annals quarantine` does."""
 
-from __future__ import annotations
-
 import json
 import sys
 from collections import Counter
@@ -13,8 +11,7 @@ from django.db.models import Count, F, Max, Min, Q
 
 from history.base.plain_text import one_line
 from history.base.table import Table, print_table
-from history.management.progress import Progress
-from ingest.management.actions.consume import decoding
+from history.management.progress import progress
 from ingest.management.known import (
     refuse_missing_ids,
     refuse_unknown_reason,
@@ -71,7 +68,7 @@ class Run:
             self.stdout.write(_nothing(options))
         else:
             names = ("topic", "reason", "status", "messages", "first seen", "last seen")
-            table = Table(*names, right=("messages",), head=2)
+            table = Table(*names, right=("messages",))
             for group in groups:
                 seen = (f"{group[name]:%Y-%m-%d %H:%M:%S}" for name in ("first", "last"))
                 count = f"{group['count']:,}"
@@ -105,7 +102,7 @@ class Run:
             self.stdout.write(_nothing(options))
             return
         names = (*fields, "detail")
-        table = Table(*(name.replace("_", " ") for name in names), head=2)
+        table = Table(*(name.replace("_", " ") for name in names))
         for row in found:
             texts = ("" if row[name] is None else one_line(str(row[name])) for name in names)
             table.add(*texts)
@@ -143,16 +140,12 @@ class Run:
         became: Counter[str] = Counter()
         with (
             connect("annals-retry") as connection,
-            Progress("retry", None, sys.stderr) as progress,
+            progress("retry", None, sys.stderr) as advance,
         ):
             window = partial(kept, connection)
-            for few in retry(connection, selection, window, options["dry_run"], decoding()):
+            for few in retry(connection, selection, window, options["dry_run"]):
                 became += few
-                progress.advance(few.total())
-        if options["json"]:
-            said = {"dry_run": options["dry_run"], "became": dict(became)}
-            self.stdout.write(json.dumps(said))
-            return
+                advance(few.total())
         would = "would be " if options["dry_run"] else ""
         if not became:
             self.stdout.write(
@@ -174,10 +167,6 @@ class Run:
         if not options["dry_run"]:
             with connect("annals-discard") as connection:
                 count = messages.discard(connection, ids, options["why"])
-        if options["json"]:
-            said = {"dry_run": options["dry_run"], "discarded": count}
-            self.stdout.write(json.dumps(said))
-            return
         would = "would be " if options["dry_run"] else ""
         self.stdout.write(f"{count:,} {would}discarded")
 
@@ -189,9 +178,6 @@ class Run:
         count = rows.update(resume_until=F("high_watermark") + 1)
         if not count:
             raise CommandError(f"no partition of {options['topic']} is halted.")
-        if options["json"]:
-            self.stdout.write(json.dumps({"topic": options["topic"], "partitions": count}))
-            return
         self.stdout.write(
             f"{count} partition(s) resume within seconds. Bad messages that are in the topic now "
             "go to quarantine."
@@ -232,8 +218,8 @@ def _text(value: Any) -> str | None:
 
 
 def _readable(value: Any, keep: str = "") -> str:
-    """Bytes as text; invalid UTF-8 and control characters as escapes, but for line ends and tabs.
-    --raw gives them as they are."""
+    """Bytes as text; invalid UTF-8 and control characters as escapes, but for line ends and
+    tabs."""
     if value is None:
         return "(none)"
     return one_line(bytes(value).decode("utf-8", "backslashreplace"), keep)

@@ -1,7 +1,5 @@
 """`annals consume`: reads messages from Kafka and stores them."""
 
-from __future__ import annotations
-
 from argparse import ArgumentParser, ArgumentTypeError
 from difflib import get_close_matches
 from typing import Any

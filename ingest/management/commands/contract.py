@@ -1,7 +1,5 @@
 """`annals contract`: prints what a message must be, for programs."""
 
-from __future__ import annotations
-
 from argparse import ArgumentParser
 from typing import Any
 
@@ -26,11 +24,10 @@ class Command(BaseCommand):
         commands.add_parser("asyncapi", help="the AsyncAPI document of the topics")
 
     def handle(self, *_: Any, **options: Any) -> None:
-        from ingest.contract import schema
-        from ingest.contract.page import text
+        from ingest import contract
 
         if options["command"] == "asyncapi":
-            found = schema.document()
+            found = contract.document()
         elif options["entity"]:
             entity = BY_NAME[options["entity"]]
             if entity.envelope is not None:
@@ -38,7 +35,7 @@ class Command(BaseCommand):
                     f"{entity.name} declares an envelope: its messages look otherwise. This is the "
                     "contract's own envelope. See docs/kinds.md."
                 )
-            found = schema.of_entity(entity)
+            found = contract.of_entity(entity)
         else:
-            found = schema.of_all()
-        self.stdout.write(text(found), ending="")
+            found = contract.of_all()
+        self.stdout.write(contract.text(found), ending="")

@@ -1,8 +1,6 @@
 """`annals ledger`: prints the ledger and the places where it does not add up."""
 
-from __future__ import annotations
-
-from argparse import SUPPRESS, ArgumentParser
+from argparse import ArgumentParser
 from typing import Any
 
 from django.core.management.base import BaseCommand
@@ -41,9 +39,6 @@ class Command(BaseCommand):
         for each in (finished, again):
             each.add_argument("topic", metavar="TOPIC")
         finished.add_argument("--why", required=True, help="the reason; it is shown")
-        for each in (known, finished, again):
-            # Without a default here it may also be before the action.
-            each.add_argument("--json", action="store_true", default=SUPPRESS, help="print JSON")
 
     def handle(self, *_: Any, **options: Any) -> None:
         from ingest.management.actions.ledger import Run

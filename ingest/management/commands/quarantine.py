@@ -1,7 +1,5 @@
 """`annals quarantine`: lists, shows, retries, discards bad messages; resumes halted topics."""
 
-from __future__ import annotations
-
 from argparse import ArgumentParser
 from typing import Any
 
@@ -33,7 +31,6 @@ class Command(BaseCommand):
         again.add_argument(
             "--dry-run", action="store_true", help="print the outcome, change nothing"
         )
-        again.add_argument("--json", action="store_true", help="print JSON")
         _filters(again.add_argument)
         drop = commands.add_parser("discard", help="settle messages without storing them")
         drop.add_argument("ids", nargs="*", type=ID, metavar="ID")
@@ -41,12 +38,10 @@ class Command(BaseCommand):
         drop.add_argument(
             "--dry-run", action="store_true", help="print the outcome, change nothing"
         )
-        drop.add_argument("--json", action="store_true", help="print JSON")
         _filters(drop.add_argument)
         resume = commands.add_parser("resume", help="resume a halted topic, with its bad messages")
         resume.add_argument("topic")
         resume.add_argument("--partition", type=whole(0, 2**31 - 1), help="only this partition")
-        resume.add_argument("--json", action="store_true", help="print JSON")
 
     def handle(self, *_: Any, **options: Any) -> None:
         from ingest.management.actions.quarantine import Run

@@ -85,8 +85,7 @@ class Migration(migrations.Migration):
                     ],
                     options={
                         "verbose_name": "message",
-                        "verbose_name_plural": "messages",
-                        "db_table": "inbox_message",
+                        "verbose_name_plural": "messages", "db_table": "inbox_message",
                     },
                 ),
                 migrations.CreateModel(
@@ -95,13 +94,7 @@ class Migration(migrations.Migration):
                         (
                             "pk",
                             models.CompositePrimaryKey(
-                                "handler",
-                                "identity",
-                                "slot",
-                                blank=True,
-                                editable=False,
-                                primary_key=True,
-                                serialize=False,
+                                "handler", "identity", "slot", serialize=False
                             ),
                         ),
                         ("handler", models.TextField()),
@@ -114,17 +107,7 @@ class Migration(migrations.Migration):
                 migrations.CreateModel(
                     name="Tally",
                     fields=[
-                        (
-                            "pk",
-                            models.CompositePrimaryKey(
-                                "handler",
-                                "what",
-                                blank=True,
-                                editable=False,
-                                primary_key=True,
-                                serialize=False,
-                            ),
-                        ),
+                        ("pk", models.CompositePrimaryKey("handler", "what", serialize=False)),
                         ("handler", models.TextField()),
                         ("what", models.TextField()),
                         ("times", models.BigIntegerField()),

@@ -22,10 +22,17 @@ const provider = new Provider(issuer, {
     client_secret: settings.client.secret,
     token_endpoint_auth_method: 'client_secret_post',
     redirect_uris: [settings.client.redirect],
-    grant_types: ['authorization_code', 'client_credentials'],
+    grant_types: ['authorization_code'],
     response_types: ['code'],
     backchannel_logout_uri: settings.client.ended,
     backchannel_logout_session_required: true,
+  }, {
+    client_id: 'audit-system',
+    client_secret: settings.client.secret,
+    token_endpoint_auth_method: 'client_secret_post',
+    redirect_uris: [],
+    grant_types: ['client_credentials'],
+    response_types: [],
   }, {
     client_id: settings.docs.id,
     token_endpoint_auth_method: 'none',

@@ -5,8 +5,6 @@ DSN is that of a coordinator whose workers have joined (default: ANNALS_TEST_CIT
 its own database on all nodes. Ends with 1 if anything was lost, doubled, or answered wrongly.
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import shutil

@@ -1,8 +1,6 @@
 """The nodes of a cluster, which somebody else built: commands that end and start one, and what is
 left on them."""
 
-from __future__ import annotations
-
 import shlex
 import subprocess
 import time

@@ -1,7 +1,5 @@
 """One run of the scenes on a cluster, and its report."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What goes wrong: a worker, the coordinator and consumers are killed; workers join and leave."""
 
-from __future__ import annotations
-
 import random
 import time
 from collections import Counter

@@ -1,7 +1,5 @@
 """What runs on the cluster: a database that is distributed, a broker, consumers and the web."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 import time
@@ -15,7 +13,7 @@ from typing import Any
 from annals.embedded import process
 from annals.embedded.broker import Broker
 from annals.embedded.postgres import Postgres
-from history import days
+from history.daily import days
 from history.entities import BY_TOPIC, ENTITIES
 from tests.attack.web import Web
 from tests.citus.cluster import Citus, database

@@ -1,7 +1,5 @@
 """A streaming replica of a node that runs on this machine."""
 
-from __future__ import annotations
-
 import os
 import pwd
 import shutil

@@ -1,7 +1,5 @@
 """What readers see meanwhile: the API is asked all the time, and answers are counted by scene."""
 
-from __future__ import annotations
-
 import json
 import random
 import threading

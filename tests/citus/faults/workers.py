@@ -1,8 +1,6 @@
 """More that goes wrong with workers: one dies in the middle of a commit, the one that the consumer
 is connected to dies, and one is replaced by its standby."""
 
-from __future__ import annotations
-
 import os
 import signal
 import time

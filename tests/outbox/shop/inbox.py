@@ -1,7 +1,5 @@
 """The handlers of the service. What a message does stands in the message itself."""
 
-from __future__ import annotations
-
 import os
 import signal
 import time

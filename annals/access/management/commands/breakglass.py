@@ -1,7 +1,5 @@
 """`annals breakglass NAME`: a local superuser for the day on which no provider answers."""
 
-from __future__ import annotations
-
 from argparse import ArgumentParser
 from typing import Any
 

@@ -33,10 +33,7 @@ class Command(BaseCommand):
             help="first day, YYYY-MM-DD, UTC (default: the oldest day of the journal)",
         )
         parser.add_argument(
-            "--to",
-            type=day,
-            dest="until",
-            help="last day, YYYY-MM-DD, UTC (default: today)",
+            "--to", type=day, dest="until", help="last day, YYYY-MM-DD, UTC (default: today)"
         )
         parser.add_argument(
             "--all", action="store_true", help="also attempts that were refused or failed"

@@ -1,1 +1,0 @@
-"""Asks for versions that never arrived: of whom, for which, and what came of it."""

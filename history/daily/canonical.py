@@ -1,0 +1,138 @@
+"""The canonical form of stored rows in SQL (seals) and Python (archive): order, bytes, digest."""
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import psycopg
+from psycopg import sql
+
+from history import distribution
+from history.distribution import APPLICATION
+from history.entities import Entity
+from history.kinds.day_rows import DayRows, Form
+
+Connection = psycopg.Connection[Any]
+
+RANGE_ROWS = 10_000
+
+# A text field is preceded by its length, so that two rows never have the same bytes. NULL is `-`.
+_TEXT = "octet_length({0}) || ':' || {0}"
+_MICROSECONDS = "(extract(epoch FROM {0}) * 1000000)::bigint"
+
+
+def columns(entity: Entity) -> tuple[str, ...]:
+    """The names of the columns of an entity's table, in the canonical order."""
+    return tuple(column.name for column in entity.columns)
+
+
+def fields(entity: Entity) -> sql.SQL:
+    """The select list of the rows that `encode` takes."""
+    forms = {"updated_at": _MICROSECONDS.format("updated_at"), "data": "data::text"}
+    return sql.SQL(", ".join(forms.get(name, name) for name in columns(entity)))
+
+
+def order(connection: Connection, rows: DayRows) -> sql.SQL:
+    """ORDER BY of the rows, a text by its bytes: id, version, updated_at of a version."""
+    row = connection.execute(
+        "SELECT datlocprovider = 'b' OR datlocprovider = 'c' AND datcollate IN ('C', 'POSIX')"
+        " FROM pg_database WHERE datname = current_database()"
+    ).fetchone()
+    bytewise = row is not None and row[0]
+    texts = {name for name, form in rows.columns if form is Form.TEXT and not bytewise}
+    names = (*rows.order, APPLICATION) if twins(connection, rows) else rows.order
+    parts = [f'{name} COLLATE "C"' if name in texts else name for name in names]
+    return sql.SQL(", ".join(parts))
+
+
+def twins(connection: Connection, rows: DayRows) -> bool:
+    """Whether two rows may differ in nothing but their application."""
+    child = isinstance(rows, Entity) and rows.parent is not None
+    return child and distribution.active(connection)
+
+
+def encode(row: Sequence[Any]) -> bytes:
+    """The canonical bytes of one row, selected with `fields`."""
+    parts = []
+    for value in row:
+        if value is None:
+            parts.append(b"-")
+        elif isinstance(value, str):
+            data = value.encode()
+            parts.append(b"%d:%b" % (len(data), data))
+        else:
+            parts.append(b"%d" % value)
+    return b",".join(parts)
+
+
+def encoded(rows: DayRows) -> sql.SQL:
+    """An SQL expression with the value of `encode`, as bytea."""
+    forms = {
+        Form.TEXT: f"coalesce({_TEXT}, '-')",
+        Form.NUMBER: "{0}",
+        Form.MOMENT: _MICROSECONDS,
+        Form.JSON: _TEXT.replace("{0}", "{0}::text"),
+    }
+    parts = [forms[form].format(name) for name, form in rows.columns]
+    return sql.SQL(f"convert_to(concat_ws(',', {', '.join(parts)}), 'UTF8')")
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    """Consecutive rows: the first and the last as (id, version), their number, digest in hex."""
+
+    first: tuple[str, int]
+    last: tuple[str, int]
+    rows: int
+    digest: str
+
+
+class Digest:
+    """The digest of a day's ordered rows, computed row by row. The digest of a range of RANGE_ROWS
+    rows is the SHA-256 of its rows' SHA-256; that of the day is the SHA-256 of its ranges'."""
+
+    def __init__(self) -> None:
+        self.ranges: list[Range] = []
+        self.rows = 0
+        self._open = hashlib.sha256()
+        self._first = self._last = ("", 0)
+        self._count = 0
+
+    def add(self, id: str, version: int, row_hash: bytes) -> None:
+        """Add the next row. row_hash: the SHA-256 of its canonical bytes."""
+        self._last = (id, version)
+        if self._count == 0:
+            self._first = self._last
+        self._open.update(row_hash)
+        self.rows += 1
+        self._count += 1
+        if self._count == RANGE_ROWS:
+            self._close()
+
+    def finish(self) -> str:
+        """The digest of all rows, in hex. Nothing can be added afterwards."""
+        if self._count:
+            self._close()
+        whole = hashlib.sha256()
+        for part in self.ranges:
+            whole.update(bytes.fromhex(part.digest))
+        return whole.hexdigest()
+
+    def _close(self) -> None:
+        part = Range(self._first, self._last, self._count, self._open.hexdigest())
+        self.ranges.append(part)
+        self._open, self._count = hashlib.sha256(), 0
+
+
+def digest(connection: Connection, rows: DayRows, source: sql.Composable) -> Digest:
+    """The digest of the rows of a table or partition. The server hashes and sorts the rows."""
+    query = sql.SQL(
+        "COPY (SELECT {}, {}, sha256({}) FROM {} ORDER BY {}) TO STDOUT (FORMAT BINARY)"
+    ).format(*map(sql.SQL, rows.called), encoded(rows), source, order(connection, rows))
+    result = Digest()
+    with connection.cursor() as cursor, cursor.copy(query) as copy:
+        copy.set_types(["text", "int4", "bytea"])
+        for id_, version, row_hash in copy.rows():
+            result.add(id_, version, row_hash)
+    return result

@@ -1,0 +1,82 @@
+"""The locks under which the partition of a day is created, attached and dropped. Only psycopg.
+
+A lock request has a short timeout and is repeated, because a session that waits for a strong lock
+blocks every session behind it.
+"""
+
+import random
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, TypeVar
+
+import psycopg
+from psycopg import errors
+
+from history import distribution
+
+LOCK_TIMEOUT_MS = 100
+LOCK_WAIT_S = 10.0
+ADVISORY_SPACE = 0x41_4E_4E_41  # "ANNA": the first key of our advisory locks, one for each day
+
+# What Citus says when a table would get shards while others move; it has no SQLSTATE of its own.
+_SHARDS_MOVE = "could not acquire the lock required to colocate"
+
+Connection = psycopg.Connection[Any]
+T = TypeVar("T")
+
+
+def short_waits(connection: Connection) -> None:
+    """Wait for a lock for a moment only, in a transaction, on each node."""
+    everywhere = ""
+    if distribution.active(connection):
+        everywhere = "SET LOCAL citus.propagate_set_commands TO 'local'; "
+    connection.execute(f"{everywhere}SET LOCAL lock_timeout = {LOCK_TIMEOUT_MS}".encode())
+
+
+def lock_day(connection: Connection, name: str) -> None:
+    """Take the lock of one day's partition, in a transaction."""
+    short_waits(connection)
+    connection.execute("SELECT pg_advisory_xact_lock(%s, hashtext(%s))", [ADVISORY_SPACE, name])
+
+
+@contextmanager
+def day_locked(connection: Connection, name: str) -> Iterator[None]:
+    """Hold the lock of one day's partition: whoever creates that day waits. A session lock."""
+    with lock_timeout(connection, LOCK_TIMEOUT_MS):
+        connection.execute("SELECT pg_advisory_lock(%s, hashtext(%s))", [ADVISORY_SPACE, name])
+    try:
+        yield
+    finally:
+        connection.execute("SELECT pg_advisory_unlock(%s, hashtext(%s))", [ADVISORY_SPACE, name])
+
+
+@contextmanager
+def lock_timeout(connection: Connection, milliseconds: int) -> Iterator[None]:
+    """Set the lock_timeout of the session, and restore it at the end."""
+    row = connection.execute("SELECT current_setting('lock_timeout')").fetchone()
+    before = row[0] if row else "0"
+    connection.execute("SELECT set_config('lock_timeout', %s, false)", [str(milliseconds)])
+    try:
+        yield
+    finally:
+        connection.execute("SELECT set_config('lock_timeout', %s, false)", [before])
+
+
+def retry_lock(attempt: Callable[[], T], wait_s: float) -> T:
+    """Repeat an attempt that did not get its locks, with pauses, for up to `wait_s` seconds."""
+    deadline = time.monotonic() + wait_s
+    while True:
+        try:
+            return attempt()
+        except (errors.LockNotAvailable, errors.DeadlockDetected):
+            if time.monotonic() > deadline:
+                raise
+        except errors.InternalError_ as error:
+            if _SHARDS_MOVE not in str(error):
+                raise
+            if time.monotonic() > deadline:
+                raise errors.LockNotAvailable(
+                    "shards are being moved to other nodes; run it again later"
+                ) from error
+        time.sleep(random.uniform(0.02, 0.1))  # noqa: S311 - spread, not secrecy

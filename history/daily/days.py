@@ -1,0 +1,348 @@
+"""The SQL that creates and drops the partition of one UTC day. Only psycopg."""
+
+import time
+from collections.abc import Callable, Collection
+from contextlib import suppress
+from datetime import date, timedelta
+from enum import Enum
+from typing import Any, NamedTuple
+
+import psycopg
+from psycopg import errors, sql
+
+from history import distribution
+from history.daily.day_locks import ADVISORY_SPACE as ADVISORY_SPACE
+from history.daily.day_locks import LOCK_TIMEOUT_MS as LOCK_TIMEOUT_MS
+from history.daily.day_locks import LOCK_WAIT_S as LOCK_WAIT_S
+from history.daily.day_locks import day_locked, lock_day, lock_timeout, short_waits
+from history.daily.day_locks import retry_lock as retry_lock
+from history.distribution import day_tables
+from history.failure.complaints import Complaint
+
+# Rows stay whole and uncompressed if a page can hold them: compressing costs most (decision 31).
+WHOLE_ROWS = sql.SQL("toast_tuple_target = 8160")
+# psqlextra's comment on a partition that a program created: one without it is never dropped.
+MARK = "psqlextra_auto_partitioned"
+# The comment on a partition that was restored from the archive: it stays until it is released.
+RESTORED = "annals_restored"
+
+Connection = psycopg.Connection[Any]
+
+# To read the bounds of all partitions would take longer than to store some thousands of rows.
+_ATTACHED = """
+WITH part AS MATERIALIZED (
+    SELECT inhparent AS parent,
+        CASE bound[1] WHEN 'MINVALUE' THEN '-infinity' ELSE trim($$'$$ FROM bound[1]) END
+            ::timestamptz AS start,
+        CASE bound[2] WHEN 'MAXVALUE' THEN 'infinity' ELSE trim($$'$$ FROM bound[2]) END
+            ::timestamptz AS stop
+    FROM pg_inherits JOIN pg_class child ON child.oid = inhrelid
+    CROSS JOIN LATERAL regexp_match(pg_get_expr(relpartbound, child.oid),
+        $$^FOR VALUES FROM \\((MINVALUE|'[^']+')\\) TO \\((MAXVALUE|'[^']+')\\)$$) AS bound
+    WHERE inhparent = ANY(%(tables)s::regclass[]) AND NOT inhdetachpending
+        AND (relname = ANY(%(names)s) OR relname !~ '_[0-9]{8}$')
+)
+SELECT number FROM unnest(%(tables)s::regclass[], %(starts)s::timestamptz[],
+    %(stops)s::timestamptz[]) WITH ORDINALITY AS given(parent, start, stop, number)
+WHERE EXISTS (SELECT FROM part WHERE part.parent = given.parent
+    AND part.start <= given.start AND part.stop >= given.stop)
+"""
+
+
+class DayState(Enum):
+    """Whether the table of a day exists and is a partition."""
+
+    ABSENT = "absent"
+    ATTACHED = "attached"
+    PENDING = "pending"  # DETACH CONCURRENTLY was interrupted; FINALIZE completes it
+    DETACHED = "detached"
+
+
+class ForeignTableError(Complaint, RuntimeError):
+    """A table that Annals did not create has the name of a day's partition."""
+
+
+class DayTable(NamedTuple):
+    """The table of one day (child) and its partitioned table (parent), with schema, quoted. new: a
+    table that is to replace the child. key: the column that says of which day a row is."""
+
+    parent: sql.Identifier
+    child: sql.Identifier
+    new: sql.Identifier
+    state: DayState
+    comment: str | None
+    key: sql.Identifier
+
+    @property
+    def marked(self) -> bool:
+        return self.comment == MARK
+
+    @property
+    def ours(self) -> bool:
+        """Whether Annals created the table."""
+        return self.comment in (MARK, RESTORED)
+
+
+def partition_name(table: str, day: date) -> str:
+    """`product_instance_aud_20251121`."""
+    return f"{table}_{day:%Y%m%d}"
+
+
+def bounds(day: date) -> tuple[str, str]:
+    """First moment of the day and of the next one, with the offset."""
+    return f"{day.isoformat()} 00:00:00+00", f"{(day + timedelta(1)).isoformat()} 00:00:00+00"
+
+
+def create(connection: Connection, table: str, day: date, wait_s: float = LOCK_WAIT_S) -> bool:
+    """Create the partition of a day; False if it exists. A detached one is attached again. Several
+    processes may do it at once; readers and writers go on. `connection` is in autocommit mode.
+    Raises psycopg.errors.LockNotAvailable after `wait_s` seconds, ForeignTableError if a table that
+    is not ours has the name."""
+    name = partition_name(table, day)
+
+    def attempt() -> bool:
+        if locate(connection, table, day).state is DayState.PENDING:
+            # Not under a drop that is at work: it holds the lock and completes this itself.
+            with day_locked(connection, name):
+                if locate(connection, table, day).state is DayState.PENDING:
+                    finalize(connection, table, day)
+        with connection.transaction():
+            lock_day(connection, name)
+            place = locate(connection, table, day)
+            if place.state is DayState.ATTACHED:
+                return False
+            if place.state is DayState.ABSENT:
+                create_detached(connection, place, day)
+            elif not place.ours:
+                raise ForeignTableError(f"{name} is a table that Annals did not create")
+            elif distribution.active(connection):
+                day_tables.prepare(connection, table, day, place.child)
+            attach(connection, place, day)
+            return True
+
+    return retry_lock(attempt, wait_s)
+
+
+def drop(
+    connection: Connection,
+    table: str,
+    day: date,
+    wait_s: float = LOCK_WAIT_S,
+    confirm: Callable[[DayTable], None] = lambda _: None,
+    waited: Callable[[float], None] = lambda _: None,
+) -> bool:
+    """Detach the partition of a day and drop it; False if it does not exist. Readers and writers of
+    the table go on. `connection` is in autocommit mode. confirm is called when nobody can write to
+    it any more; if it raises, it is attached again. waited gets the seconds until the detach was
+    made.
+
+    Raises psycopg.errors.LockNotAvailable if an open transaction delays the detach for `wait_s`
+    seconds: the next call completes it. Raises ForeignTableError for a partition without our
+    comment.
+    """
+    name, began = partition_name(table, day), time.monotonic()
+
+    def attempt() -> bool:
+        with day_locked(connection, name):
+            place = locate(connection, table, day)
+            if place.state is DayState.ABSENT:
+                return False
+            if not place.marked:
+                raise ForeignTableError(f"{name} is a partition that Annals did not create")
+            if place.state is DayState.ATTACHED:
+                _detach(connection, place, wait_s)
+                waited(time.monotonic() - began)
+            elif place.state is DayState.PENDING:
+                finalize(connection, table, day)
+            try:
+                confirm(place)
+            except Exception:
+                _attach_again(connection, place, day)
+                raise
+            with lock_timeout(connection, LOCK_TIMEOUT_MS), connection.transaction():
+                connection.execute(sql.SQL("DROP TABLE {}").format(place.child))
+                _record_drop(connection, table, day)
+            return True
+
+    return retry_lock(attempt, wait_s)
+
+
+def locate(connection: Connection, table: str, day: date) -> DayTable:
+    """The table of a day and its state. Raises psycopg.errors.UndefinedTable without `table`."""
+    row = connection.execute(
+        "SELECT space.nspname, child.oid IS NOT NULL, link.inhparent IS NOT NULL,"
+        " link.inhdetachpending, obj_description(child.oid, 'pg_class'),"
+        " (SELECT attname FROM pg_attribute"
+        "  WHERE attrelid = parent.oid AND attnum = partitioned.partattrs[0])"
+        " FROM pg_class parent JOIN pg_namespace space ON space.oid = parent.relnamespace"
+        " JOIN pg_partitioned_table partitioned ON partitioned.partrelid = parent.oid"
+        " LEFT JOIN pg_class child"
+        "  ON child.relname = %s AND child.relnamespace = parent.relnamespace"
+        " LEFT JOIN pg_inherits link"
+        "  ON link.inhrelid = child.oid AND link.inhparent = parent.oid"
+        " WHERE parent.oid = %s::regclass",
+        [partition_name(table, day), table],
+    ).fetchone()
+    assert row is not None  # noqa: S101 - the cast to regclass raises where there is no table
+    schema, exists, linked, pending, comment, key = row
+    if not exists:
+        state = DayState.ABSENT
+    elif not linked:
+        state = DayState.DETACHED
+    else:
+        state = DayState.PENDING if pending else DayState.ATTACHED
+    return DayTable(
+        sql.Identifier(schema, table),
+        sql.Identifier(schema, partition_name(table, day)),
+        sql.Identifier(schema, f"{partition_name(table, day)}_new"),
+        state,
+        comment,
+        sql.Identifier(key),
+    )
+
+
+def attached(connection: Connection, wanted: Collection[tuple[str, date]]) -> set[tuple[str, date]]:
+    """Those of the days, each a table and a UTC day, that an attached partition covers wholly: its
+    own, or a longer one. A default partition covers none. One query."""
+    places = list(wanted)
+    days = [bounds(day) for _, day in places]
+    given = {
+        "tables": [table for table, _ in places],
+        "names": [partition_name(table, day) for table, day in places],
+        "starts": [start for start, _ in days],
+        "stops": [stop for _, stop in days],
+    }
+    return {places[number - 1] for (number,) in connection.execute(_ATTACHED, given)}
+
+
+def create_detached(connection: Connection, place: DayTable, day: date, mark: str = MARK) -> None:
+    """Create the table of a day next to its parent, with all its properties, without attaching it.
+
+    Because of the CHECK, ATTACH does not have to read the rows of a table that was filled before.
+    """
+    command = sql.SQL(
+        "CREATE TABLE {child} (LIKE {parent} INCLUDING ALL EXCLUDING IDENTITY,"
+        " CONSTRAINT in_day CHECK ({key} >= {start} AND {key} < {end})) WITH ({whole})"
+    )
+    names = {"child": place.child, "parent": place.parent, "key": place.key, "whole": WHOLE_ROWS}
+    connection.execute(command.format(**names, **_literals(day)))
+    mark_as(connection, place, mark)
+
+
+def release(connection: Connection, table: str, day: date) -> bool:
+    """Treat a restored day like any other day again; False if the day was not restored."""
+    with connection.transaction():
+        lock_day(connection, partition_name(table, day))
+        place = locate(connection, table, day)
+        if place.comment != RESTORED:
+            return False
+        mark_as(connection, place, MARK)
+        return True
+
+
+def mark_as(connection: Connection, place: DayTable, mark: str) -> None:
+    """Set the comment of a day's table: MARK or RESTORED."""
+    connection.execute(sql.SQL("COMMENT ON TABLE {} IS {}").format(place.child, sql.Literal(mark)))
+
+
+def attach(connection: Connection, place: DayTable, day: date) -> None:
+    """Attach a detached table of a day. Its indexes become parts of the parent's indexes. In a
+    cluster its rows are copied to the workers. In a transaction."""
+    distributed = distribution.active(connection)
+    if distributed:
+        distribution.one_by_one(connection)
+    connection.execute(
+        sql.SQL(
+            "ALTER TABLE {parent} ATTACH PARTITION {child} FOR VALUES FROM ({start}) TO ({end})"
+        ).format(parent=place.parent, child=place.child, **_literals(day))
+    )
+    connection.execute(
+        sql.SQL("ALTER TABLE {} DROP CONSTRAINT IF EXISTS in_day").format(place.child)
+    )
+    if distributed:
+        distribution.free_coordinator(connection, place.child)
+
+
+def finalize(connection: Connection, table: str, day: date) -> None:
+    """Complete a pending detach: the table of the day is detached afterwards."""
+    place = locate(connection, table, day)
+    with lock_timeout(connection, LOCK_TIMEOUT_MS):
+        connection.execute(
+            sql.SQL("ALTER TABLE {} DETACH PARTITION {} FINALIZE").format(place.parent, place.child)
+        )
+
+
+def replace(
+    connection: Connection,
+    table: str,
+    day: date,
+    merge: Callable[[DayTable], None] = lambda _: None,
+) -> None:
+    """Make the table DayTable.new the partition of a day, in the caller's transaction. The day's
+    present table is dropped after merge, while the whole table is locked. Raises
+    psycopg.errors.LockNotAvailable after LOCK_WAIT_S seconds, ForeignTableError if the partition is
+    not ours."""
+    name = partition_name(table, day)
+
+    def attempt() -> None:
+        with connection.transaction():
+            if distribution.active(connection):
+                distribution.one_by_one(connection)  # before the DETACH, as for all that follows
+            lock_day(connection, name)
+            place = locate(connection, table, day)
+            if place.state is not DayState.ABSENT:
+                if not place.ours:
+                    raise ForeignTableError(f"{name} is a table that Annals did not create")
+                if place.state is DayState.ATTACHED:
+                    command = sql.SQL("ALTER TABLE {} DETACH PARTITION {}")
+                    connection.execute(command.format(place.parent, place.child))
+                merge(place)
+                connection.execute(sql.SQL("DROP TABLE {}").format(place.child))
+            rename = sql.SQL("ALTER TABLE {} RENAME TO {}")
+            connection.execute(rename.format(place.new, sql.Identifier(name)))
+            attach(connection, place, day)
+
+    retry_lock(attempt, LOCK_WAIT_S)
+
+
+def _attach_again(connection: Connection, place: DayTable, day: date) -> None:
+    """Undo a detach. If the locks are not available, the next run of maintain does it."""
+    with (
+        suppress(errors.LockNotAvailable),
+        lock_timeout(connection, LOCK_TIMEOUT_MS),
+        connection.transaction(),
+    ):
+        attach(connection, place, day)
+
+
+def _record_drop(connection: Connection, table: str, day: date) -> None:
+    """Record for `partitions verify` that the rows of a sealed day were not removed by somebody
+    else. The notes about its late rows go with the rows."""
+    connection.execute(
+        'UPDATE sealed_day SET dropped_at = now() WHERE "table" = %s AND day = %s', [table, day]
+    )
+    connection.execute(
+        'DELETE FROM late_row WHERE "table" = %s AND day = %s AND NOT sealed', [table, day]
+    )
+
+
+def _detach(connection: Connection, place: DayTable, wait_s: float) -> None:
+    """DETACH CONCURRENTLY, which waits for open transactions and blocks nobody."""
+    command = sql.SQL("ALTER TABLE {} DETACH PARTITION {}").format(place.parent, place.child)
+    if not distribution.active(connection):
+        try:
+            with lock_timeout(connection, int(wait_s * 1000)):
+                connection.execute(command + sql.SQL(" CONCURRENTLY"))
+        except (errors.FeatureNotSupported, errors.InternalError_):
+            if not distribution.active(connection):  # Citus has only the plain one
+                raise
+        else:
+            return
+    with connection.transaction():
+        short_waits(connection)
+        connection.execute(command)
+
+
+def _literals(day: date) -> dict[str, sql.Literal]:
+    start, end = bounds(day)
+    return {"start": sql.Literal(start), "end": sql.Literal(end)}

@@ -1,0 +1,128 @@
+"""Warns when a process that needs few rights in the database has them all, or changed its login."""
+
+import logging
+import re
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from threading import Thread
+from typing import Any, Final
+
+import psycopg
+
+from history.base.error_text import describe
+from history.entities import ENTITIES
+
+log = logging.getLogger(__name__)
+
+Right = tuple[str, str, str]  # table, right, and column, "" for the whole table
+
+# One right of a list of them, and its columns.
+_RIGHT: Final = re.compile(r"([A-Z]+)(?: \(([^)]*)\))?")
+# A table that does not exist yet is a matter of the migrations.
+_MISSING: Final = """
+SELECT wanted.right_name || ' on ' || wanted.name
+    || CASE WHEN wanted.col = '' THEN '' ELSE '.' || wanted.col END
+FROM unnest(%s::text[], %s::text[], %s::text[]) AS wanted (name, right_name, col)
+JOIN pg_class c ON c.relname = wanted.name AND c.relnamespace = 'public'::regnamespace
+WHERE NOT CASE WHEN wanted.col = '' THEN has_table_privilege(c.oid, wanted.right_name)
+    ELSE has_column_privilege(c.oid, wanted.col, wanted.right_name) END
+ORDER BY 1
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """What `annals grants` gave a login. process: the name of the process for --login. role: of
+    which the login is a member."""
+
+    process: str
+    role: str
+
+
+def each(table: str, given: str) -> Iterator[Right]:
+    """The rights of a list as in GRANT: "INSERT, UPDATE (name, kind)"."""
+    for right, columns in _RIGHT.findall(given):
+        yield from ((table, right, column) for column in (columns.split(", ")))
+
+
+def missing(wanted: Iterable[Right]) -> tuple[str, list[list[str]]]:
+    """A statement and its values: those of the rights that the login of the session lacks, in
+    words, for example "INSERT on access_journal.login"."""
+    return _MISSING, [list(column) for column in zip(*wanted, strict=True)]
+
+
+def lacking(connection: psycopg.Connection[Any], wanted: Iterable[Right]) -> str | None:
+    """Which of the rights this login lacks: a sentence, or None. Raises psycopg.Error."""
+    rows = connection.execute(*missing(wanted)).fetchall()
+    if not rows:
+        return None
+    return (
+        f"The database login {connection.info.user!r} of this process lacks rights: "
+        f"{', '.join(text for (text,) in rows)}. Run `annals grants --apply` as the owner of the "
+        "tables."
+    )
+
+
+def complaint(connection: psycopg.Connection[Any]) -> str | None:
+    """What is wrong with the login of this connection, for the web or the consumer: a sentence, or
+    None. Raises psycopg.Error."""
+    row = connection.execute(
+        "SELECT current_user, r.rolsuper, coalesce(pg_has_role(c.relowner, 'USAGE'), false)"
+        " FROM pg_roles r LEFT JOIN pg_class c ON c.oid = to_regclass(%s)"
+        " WHERE r.rolname = current_user",
+        [ENTITIES[0].table],
+    ).fetchone()
+    if row is None or not (row[1] or row[2]):
+        return None
+    what = "is a superuser of PostgreSQL" if row[1] else "owns the tables"
+    return (
+        f"The database login {row[0]!r} of this process {what}: a fault of the process could "
+        "change the history. Give it a login of its own with `annals grants`; "
+        "docs/operations.md says how."
+    )
+
+
+def wrong_login(connection: psycopg.Connection[Any], given: Given) -> str | None:
+    """That this login is none of the role: a sentence, or None. Raises psycopg.Error."""
+    row = connection.execute(
+        "SELECT session_user, coalesce(pg_has_role(session_user, to_regrole(%s), 'MEMBER'), false)",
+        [given.role],
+    ).fetchone()
+    if row is None or row[1]:
+        return None
+    return (
+        f"The database login {row[0]!r} of this process is no member of {given.role}: DATABASE_URL "
+        f"has the login of another process. Give the {given.process} its own login; `annals "
+        f"grants --apply --login {given.process} NAME FILE` creates one."
+    )
+
+
+def warn_in_background(
+    connect: Callable[[], psycopg.Connection[Any]],
+    given: Given | None = None,
+    wanted: Iterable[Right] = (),
+) -> None:
+    """Log a warning if there is a complaint about the login, and an error if it is the login of
+    another process or lacks a wanted right; None, and none: these
+    are not looked at. Nothing waits for the database."""
+    Thread(target=_warn, args=[connect, given, tuple(wanted)], daemon=True).start()
+
+
+def _warn(
+    connect: Callable[[], psycopg.Connection[Any]], given: Given | None, wanted: tuple[Right, ...]
+) -> None:
+    try:
+        with connect() as connection:
+            text = complaint(connection)
+            wrong = None
+            if given is not None and text is None:
+                wrong = wrong_login(connection, given)
+            if wanted and text is None and wrong is None:
+                wrong = lacking(connection, wanted)
+    except psycopg.Error as error:
+        log.warning("The database login of this process was not checked: %s", describe(error))
+        return
+    if text is not None:
+        log.warning("%s", text)
+    elif wrong is not None:
+        log.error("%s", wrong)

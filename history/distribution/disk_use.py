@@ -1,0 +1,96 @@
+"""What distributed tables hold on the disks of all nodes: the coordinator's tables are empty."""
+
+import json
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+from typing import Any, Final, LiteralString, NamedTuple
+from zlib import crc32
+
+import psycopg
+from psycopg import sql
+from psycopg.rows import tuple_row
+
+# On each node, by shard: the table's name with its number. PostgreSQL's counts survive no crash or
+# failover (then the other parts of a mark differ), and come up to a minute after a commit.
+_OF_NODE: Final[LiteralString] = """
+SELECT coalesce(json_object_agg(name, figures), '{{}}') FROM (
+    SELECT whole.relname AS name, json_build_array(
+        sum(CASE WHEN part.reltuples < 0 THEN pg_stat_get_live_tuples(part.oid)
+            ELSE part.reltuples END)::bigint,
+        sum(pg_table_size(part.oid)), sum(pg_indexes_size(part.oid)),
+        string_agg(concat_ws(' ', shardid, pg_relation_filenode(part.oid),
+            pg_relation_size(part.oid), pg_stat_get_tuples_inserted(part.oid)), ' '
+            ORDER BY shardid)
+        || concat_ws(' ', '',
+            CASE current_setting('track_counts') WHEN 'on' THEN '' ELSE clock_timestamp()::text END,
+            (SELECT timeline_id FROM pg_control_checkpoint()),
+            (SELECT stats_reset FROM pg_stat_wal),
+            (SELECT stats_reset FROM pg_stat_database WHERE datname = current_database()))
+,
+        json_object_agg(shardid, json_build_array(pg_relation_filenode(part.oid),
+            pg_relation_size(part.oid) / current_setting('block_size')::int))
+    ) AS figures
+    FROM pg_dist_shard JOIN pg_class whole ON whole.oid = logicalrelid
+    JOIN pg_class part ON part.relnamespace = whole.relnamespace AND part.relkind = 'r'
+        AND part.relname = whole.relname || '_' || shardid
+    WHERE whole.relname = ANY({names}) AND whole.relkind = 'r' GROUP BY whole.relname
+) AS found
+"""
+_ON_NODES: Final[LiteralString] = """
+SELECT success, result FROM run_command_on_all_nodes(%s,
+    give_warning_for_connection_errors => false)
+ORDER BY nodeid
+"""
+
+
+class Held(NamedTuple):
+    """Of a table, without the tables that are its partitions. rows: an estimate. table, indexes:
+    bytes; table with TOAST. mark: another one after rows were added. shards: of each, by its
+    number, the file and its pages."""
+
+    rows: int = 0
+    table: int = 0
+    indexes: int = 0
+    mark: str = ""
+    shards: Mapping[int, tuple[int, int]] = MappingProxyType({})
+
+    @property
+    def bytes(self) -> int:
+        return self.table + self.indexes
+
+    @property
+    def file(self) -> int:
+        """Another number if a shard has another file: rewritten, or on another node."""
+        files = sorted((shard, file) for shard, (file, _) in self.shards.items())
+        return crc32(repr(files).encode())
+
+    @property
+    def pages(self) -> int:
+        """Of the shard with the most."""
+        return max((pages for _, pages in self.shards.values()), default=0)
+
+
+def held(
+    connection: psycopg.Connection[Any], tables: Sequence[str], whole: bool = True
+) -> Mapping[str, Held]:
+    """Of these tables that are distributed. whole: raise psycopg.OperationalError if a node does
+    not answer; else what the others hold."""
+    command = sql.SQL(_OF_NODE).format(names=sql.Literal(list(tables))).as_string(connection)
+    with psycopg.Cursor(connection, row_factory=tuple_row) as cursor:
+        answers = cursor.execute(_ON_NODES, [command]).fetchall()
+    found: dict[str, Held] = {}
+    for success, result in answers:
+        if not success and whole:
+            raise psycopg.OperationalError(f"a node of the cluster does not answer: {result}")
+        of_node = json.loads(result) if success else {}
+        for name, (rows, table, indexes, mark, shards) in of_node.items():
+            known = found.get(name, Held())
+            mine = {int(shard): (file, pages) for shard, (file, pages) in shards.items()}
+            found[name] = Held(
+                known.rows + int(rows or 0),
+                known.table + int(table),
+                known.indexes + int(indexes),
+                f"{known.mark} {mark}".strip(),
+                {**known.shards, **mine},
+            )
+    return found

@@ -1,0 +1,20 @@
+"""`gaps heal` asks in Kafka: when, is in the gap. The tables of the answers over HTTP stay as they
+are until the next release."""
+
+from django.db import migrations, models
+
+
+class Migration(migrations.Migration):
+    dependencies = [("history", "0017_shares_are_counted")]
+    operations = [
+        migrations.AddField(
+            model_name="versiongap", name="asked_at", field=models.DateTimeField(null=True)
+        ),
+        migrations.SeparateDatabaseAndState(
+            state_operations=[
+                migrations.DeleteModel(name="GapSource"),
+                migrations.DeleteModel(name="GapAnswer"),
+                migrations.DeleteModel(name="RecoveredVersion"),
+            ]
+        ),
+    ]

@@ -1,0 +1,108 @@
+"""One state of a day: its rows, and what ingest has noted of late ones."""
+
+from collections.abc import Callable
+from datetime import date
+from typing import Final, LiteralString, TypeVar
+
+from psycopg import errors, sql
+
+from history import distribution
+from history.daily import days
+from history.daily.canonical import Connection
+from history.seals import late_rows
+
+T = TypeVar("T")
+ROUNDS: Final = 3
+# For how long writers may wait for the question; lock_timeout counts on the session's node only.
+WAIT: Final = "1s"
+_NOTED: Final[LiteralString] = (
+    'SELECT count(*), max(id) FROM late_row WHERE "table" = %s AND day = %s'
+)
+# A prepared transaction belongs to no session. What a node has left of one becomes visible later.
+_LEFT: Final[LiteralString] = """
+SELECT count(*) FROM pg_locks JOIN pg_class ON pg_class.oid = relation
+JOIN pg_dist_shard ON relname = {table} || '_' || shardid AND logicalrelid = {table}::regclass
+WHERE locktype = 'relation' AND mode = 'RowExclusiveLock' AND pid IS NULL
+    AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
+"""
+_ON_NODES: Final[LiteralString] = """
+SELECT count(*) FILTER (WHERE result <> '0' OR NOT success)
+FROM run_command_on_all_nodes(%s, give_warning_for_connection_errors => false)
+"""
+
+
+class _MovedError(Exception):
+    """Rows were noted meanwhile."""
+
+
+def in_one_state(connection: Connection, table: str, day: date, work: Callable[[], T]) -> T:
+    """What work returns, in a transaction with one state of the day; where tables are distributed
+    it may be called again. `connection` is in autocommit mode. Raises
+    psycopg.errors.LockNotAvailable if a transaction that writes to the table stays open."""
+    if not spread(connection, table):
+        with late_rows.one_snapshot(connection):
+            return work()
+    for _ in range(ROUNDS):
+        before = _noted(connection, table, day)
+        try:
+            with connection.transaction():
+                found = work()
+                _compare(before, _noted(connection, table, day))
+                return found
+        except _MovedError:
+            continue
+    raise errors.LockNotAvailable("rows of this day keep coming; run it again later")
+
+
+def spread(connection: Connection, table: str) -> bool:
+    """Whether the rows of a table are on several nodes."""
+    return table in distribution.DISTRIBUTED_BY and distribution.active(connection)
+
+
+def announce(connection: Connection, place: days.DayTable, table: str, day: date) -> None:
+    """As late.announce, on all nodes."""
+    if spread(connection, table):
+        late_rows.mark(connection, table, day)
+        wait_for_writers(connection, table)
+    else:
+        late_rows.announce(connection, place, table, day)
+
+
+def wait_for_writers(connection: Connection, table: str) -> None:
+    """Return when every transaction on any node that has written to the table before is done.
+    `connection` is in autocommit mode. Raises psycopg.errors.LockNotAvailable if one stays open."""
+    days.retry_lock(lambda: _stop_writers(connection, table), days.LOCK_WAIT_S)
+
+
+def _noted(connection: Connection, table: str, day: date) -> tuple[object, ...] | None:
+    """What is noted of late rows while nobody writes."""
+
+    def attempt() -> tuple[object, ...] | None:
+        with connection.transaction():
+            _stop_writers(connection, table)
+            return connection.execute(_NOTED, [table, day]).fetchone()
+
+    return days.retry_lock(attempt, days.LOCK_WAIT_S)
+
+
+def _compare(before: object, now: object) -> None:
+    if now != before:
+        raise _MovedError
+
+
+def _stop_writers(connection: Connection, table: str) -> None:
+    """Lock the table on all nodes, not its days: who writes to a day goes through the table."""
+    row = connection.execute("SELECT current_setting('statement_timeout')").fetchone()
+    before = row[0] if row else "0"
+    set_timeout = "SELECT set_config('statement_timeout', %s, true)"
+    lock = sql.SQL("LOCK TABLE ONLY {} IN SHARE MODE").format(sql.Identifier(table))
+    with connection.transaction():
+        connection.execute(set_timeout, [WAIT])
+        try:
+            connection.execute(lock)
+        except errors.QueryCanceled:
+            raise errors.LockNotAvailable("a transaction that writes to it stays open") from None
+        connection.execute(set_timeout, [before])
+        left = sql.SQL(_LEFT).format(table=sql.Literal(table)).as_string(connection)
+        if connection.execute(_ON_NODES, [left]).fetchone() != (0,):
+            raise errors.LockNotAvailable("a node has left a prepared transaction that wrote to it")

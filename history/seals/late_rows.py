@@ -1,0 +1,162 @@
+"""Rows that entered a sealed day, until it is sealed again, and the digest of the day without
+them."""
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import date
+
+from psycopg import errors, sql
+
+from history import distribution
+from history.daily import days
+from history.daily.canonical import Connection, Digest, encoded, order
+from history.entities import Entity
+from history.kinds.day_rows import DayRows
+
+PAUSE_S = 0.05
+
+_WRITERS = """
+SELECT virtualtransaction FROM pg_locks
+WHERE locktype = 'relation' AND relation = %s::regclass AND mode = 'RowExclusiveLock' AND granted
+    AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
+    AND pid IS DISTINCT FROM pg_backend_pid()
+"""
+
+_HASHES = """
+COPY (
+    SELECT {called}, hash, late.row_hash IS NOT NULL
+    FROM (SELECT *, sha256({encoded}) AS hash FROM {source}) AS stored
+    LEFT JOIN (
+        SELECT DISTINCT row_hash FROM late_row
+        WHERE "table" = {table} AND day = {day} AND NOT sealed
+    ) AS late ON late.row_hash = stored.hash
+    ORDER BY {order}
+) TO STDOUT (FORMAT BINARY)
+"""
+
+_GONE = """
+SELECT "table", day FROM (SELECT DISTINCT "table", day FROM late_row) AS days
+WHERE to_regclass("table" || to_char(day, '_YYYYMMDD')) IS NULL AND NOT EXISTS (
+    SELECT FROM archived_day AS kept WHERE kept."table" = days."table" AND kept.day = days.day)
+"""
+_FORGET = """
+DELETE FROM late_row WHERE "table" = %s AND day = %s AND to_regclass(%s) IS NULL
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class RowDigests:
+    """The rows of a day's table. rows: all of them. rest: those that are not late. late: the number
+    of late rows."""
+
+    rows: Digest
+    rest: Digest
+    late: int
+
+
+def mark(connection: Connection, table: str, day: date) -> None:
+    """Have writers note the origin of rows that enter the day, as soon as they see this."""
+    connection.execute(
+        'INSERT INTO sealed_day ("table", day) VALUES (%s, %s)'
+        ' ON CONFLICT ("table", day) DO UPDATE SET dropped_at = NULL',
+        [table, day],
+    )
+
+
+def announce(connection: Connection, place: days.DayTable, table: str, day: date) -> None:
+    """Make writers note the origin of every row that enters the day from now on. Returns when each
+    row is visible or will be noted: waits for the transactions that held a lock of the day's table.
+    `connection` is in autocommit mode. Raises psycopg.errors.LockNotAvailable."""
+    mark(connection, table, day)
+    deadline = time.monotonic() + days.LOCK_WAIT_S
+    name = place.child.as_string(connection)
+    writers = set(connection.execute(_WRITERS, [name]))
+    while writers:
+        if time.monotonic() > deadline:
+            raise errors.LockNotAvailable("a transaction that writes to it stays open")
+        time.sleep(PAUSE_S)
+        writers &= set(connection.execute(_WRITERS, [name]))
+
+
+def count(connection: Connection, table: str, day: date) -> int:
+    """The number of rows that have entered the day since its newest seal."""
+    row = connection.execute(
+        "SELECT count(DISTINCT row_hash) FROM late_row"
+        ' WHERE "table" = %s AND day = %s AND NOT sealed',
+        [table, day],
+    ).fetchone()
+    return int(row[0]) if row else 0
+
+
+def include(connection: Connection, table: str, day: date) -> None:
+    """Count the late rows as part of the newest seal."""
+    connection.execute(
+        'UPDATE late_row SET sealed = true WHERE "table" = %s AND day = %s AND NOT sealed',
+        [table, day],
+    )
+
+
+def digests(connection: Connection, kept: DayRows, day: date, source: sql.Composable) -> RowDigests:
+    """The digests of the rows of a day's table, with and without the late rows."""
+    query = sql.SQL(_HASHES).format(
+        called=sql.SQL(", ".join(kept.called)),
+        encoded=encoded(kept),
+        source=source,
+        table=sql.Literal(kept.table),
+        day=sql.Literal(day),
+        order=order(connection, kept),
+    )
+    rows, rest, late = Digest(), Digest(), 0
+    with connection.cursor() as cursor, cursor.copy(query) as copy:
+        copy.set_types(["text", "int4", "bytea", "bool"])
+        for id_, version, row_hash, is_late in copy.rows():
+            rows.add(id_, version, row_hash)
+            if is_late:
+                late += 1
+            else:
+                rest.add(id_, version, row_hash)
+    return RowDigests(rows, rest, late)
+
+
+def forget_repeats(
+    connection: Connection, entity: Entity, day: date, archived: sql.Composable, digest: str
+) -> None:
+    """Delete what is noted of late rows that are archived, before a restored day gets these rows
+    again. archived: a table with them. digest: of these rows; if they are not the sealed rows,
+    nothing is deleted."""
+    newest = connection.execute(
+        'SELECT digest FROM day_seal WHERE "table" = %s AND day = %s ORDER BY id DESC LIMIT 1',
+        [entity.table, day],
+    ).fetchone()
+    if newest is None or newest[0] != digest:
+        return
+    noted = sql.SQL('"table" = {} AND day = {} AND NOT sealed').format(
+        sql.Literal(entity.table), sql.Literal(day)
+    )
+    connection.execute(
+        sql.SQL(
+            "DELETE FROM late_row WHERE {noted} AND row_hash IN (SELECT sha256({encoded})"
+            " FROM {archived} WHERE (id, version) IN ("
+            "SELECT known.row_id, known.version FROM late_row AS known WHERE {noted}))"
+        ).format(noted=noted, encoded=encoded(entity), archived=archived)
+    )
+
+
+def forget(connection: Connection) -> None:
+    """Delete what is noted of late rows of days that are neither in the table nor in the archive
+    any more."""
+    # Two statements: Citus refuses to delete by what a table of the coordinator says.
+    for table, day in connection.execute(_GONE).fetchall():
+        connection.execute(_FORGET, [table, day, days.partition_name(table, day)])
+
+
+@contextmanager
+def one_snapshot(connection: Connection) -> Iterator[None]:
+    """A transaction that sees one state of the database: late rows and digest fit together."""
+    with connection.transaction():
+        connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+        if distribution.active(connection):  # one session, so one snapshot, of each node
+            connection.execute("SET LOCAL citus.max_adaptive_executor_pool_size TO 1")
+        yield

@@ -1,0 +1,69 @@
+"""The heartbeats of a consumer in the ledger: who holds a partition, its end, when it loses."""
+
+import logging
+import time
+from collections.abc import Callable, Container, Mapping
+from concurrent.futures import Future, wait
+from functools import partial
+
+import psycopg
+
+from history.base.error_text import describe
+from ingest.consumer.worker import Worker
+from ingest.store import ledger
+from ingest.store.batch import Claim
+from ingest.store.ledger import Connection
+from ingest.store.session import Session
+
+logger = logging.getLogger(__name__)
+
+
+class Beats:
+    """Writes them on a thread and a connection of its own: no write of a batch delays them."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._worker = Worker("beats")
+        self._last: Future[None] | None = None
+
+    def give(
+        self,
+        ends: Mapping[Claim, int | None],
+        answered: Container[Claim],
+        seen_at: float | None,
+    ) -> None:
+        """Write a beat, as ledger.heartbeat() does, if the last one is written. Never waits."""
+        if self._last is None or self._last.done():
+            beat = partial(
+                ledger.heartbeat,
+                ends=ends,
+                seen_at=seen_at,
+                given_at=time.monotonic(),
+                answered=answered,
+            )
+            self._last = self._worker.submit(partial(self._do, beat))
+
+    def wait(self, seconds: float) -> None:
+        """Wait until the last beat is written, at most this long."""
+        if self._last is not None:
+            wait([self._last], seconds)
+
+    def foresee(self, found: Mapping[Claim, ledger.Foreseen], reading_rate: float | None) -> None:
+        """Write when messages are lost: ledger.foresee(). Never waits. Safe in any thread."""
+        self._worker.submit(
+            partial(self._do, partial(ledger.foresee, found=found, reading_rate=reading_rate))
+        )
+
+    def close(self, seconds: float) -> None:
+        """End, at most this long after the database stopped answering."""
+        if not self._worker.close(0):
+            self._session.cut()
+        if self._worker.close(seconds):
+            self._session.close()
+
+    def _do(self, job: Callable[[Connection], None]) -> None:
+        try:
+            job(self._session.connection)
+        except psycopg.Error as error:
+            logger.warning("no heartbeat is written, the next follows: %s", describe(error))
+            self._session.close()

@@ -1,0 +1,161 @@
+"""The simulated stream: the contract's messages, the target sizes and lives, and real changes; and
+what the options of `simulate` come to."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import UTC, datetime, timedelta
+from itertools import islice, pairwise
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from annals.demo.simulator import (
+    Message,
+    Plan,
+    PlanError,
+    count_messages,
+    plan,
+    stream,
+)
+from history.entities import BY_NAME, BY_TOPIC, ROOT
+from history.record import AUTHOR_LENGTH, CLIENT_ID_LENGTH, ID_LENGTH, ChangeType
+
+# Bytes of a message value, and versions of a document, by quantile.
+SIZES = {0.25: 1_356, 0.5: 1_647, 0.75: 1_934, 0.9: 2_650, 0.95: 3_310, 0.99: 6_501}
+VERSIONS = {0.5: 4, 0.95: 12, 0.99: 22}
+MEAN_BYTES, LEAST_BYTES, MOST_BYTES = 1_785, 200, 36_864
+START = datetime(2026, 3, 29, 23, 59, 50, tzinfo=UTC)
+APPLICATIONS = 4_400
+NOW = datetime(2026, 5, 1, 12, tzinfo=UTC)
+
+
+class Envelope(msgspec.Struct, rename="camel", omit_defaults=True):
+    """The contract's message, its types strict."""
+
+    id: str
+    version: int
+    type: str
+    updated_at: str
+    client_id: str
+    data: dict[str, Any] | None
+    author: str | None = None
+    product_instance_id: str | None = None
+
+
+@pytest.fixture(scope="module")
+def messages() -> Sequence[Message]:
+    return list(stream(20, START, applications=APPLICATIONS))
+
+
+@pytest.fixture(scope="module")
+def documents(messages: Sequence[Message]) -> dict[bytes, list[Message]]:
+    found = defaultdict(list)
+    for message in messages:
+        found[message.key].append(message)
+    return found
+
+
+def quantiles(values: Iterable[int], wanted: Iterable[float]) -> dict[float, int]:
+    ordered = sorted(values)
+    return {quantile: ordered[int(quantile * len(ordered))] for quantile in wanted}
+
+
+def test_sizes_are_the_target(messages: Sequence[Message]) -> None:
+    sizes = [len(message.value) for message in messages]
+    assert quantiles(sizes, SIZES) == pytest.approx(SIZES, rel=0.05)
+    assert sum(sizes) / len(sizes) == pytest.approx(MEAN_BYTES, rel=0.03)
+    assert LEAST_BYTES <= min(sizes) < 1.2 * LEAST_BYTES
+    assert 0.7 * MOST_BYTES < max(sizes) <= MOST_BYTES
+
+
+def test_versions_of_a_document_are_the_target(messages: Sequence[Message]) -> None:
+    complete = [message.version + 1 for message in messages if message.complete]
+    assert quantiles(complete, VERSIONS) == VERSIONS
+
+
+def test_every_message_keeps_the_contract(messages: Sequence[Message]) -> None:
+    decode = msgspec.json.Decoder(Envelope).decode
+    for message in messages:
+        envelope = decode(message.value)
+        assert message.key == envelope.id.encode()
+        assert 1 <= len(envelope.id) <= ID_LENGTH
+        assert 1 <= len(envelope.client_id) <= CLIENT_ID_LENGTH
+        assert envelope.author is None or 1 <= len(envelope.author) <= AUTHOR_LENGTH
+        assert envelope.data is not None or envelope.type == "DELETE"
+        assert (envelope.product_instance_id is None) == (message.entity == ROOT.name)
+        assert BY_TOPIC[message.topic] is BY_NAME[message.entity]
+        moment = datetime.fromisoformat(envelope.updated_at[:26]).replace(tzinfo=UTC)
+        assert moment == datetime(1970, 1, 1, tzinfo=UTC) + timedelta(
+            microseconds=message.updated_at
+        )
+        assert (envelope.version, ChangeType[envelope.type]) == (message.version, message.type)
+        assert (envelope.client_id, envelope.author) == (message.client_id, message.author)
+        assert envelope.product_instance_id in (None, message.product_instance_id)
+
+
+def test_versions_grow_by_one_in_time_from_create_to_the_end(
+    documents: dict[bytes, list[Message]],
+) -> None:
+    twins = 0
+    for history in documents.values():
+        assert [message.version for message in history] == list(range(len(history)))
+        assert history[0].type is ChangeType.CREATE
+        assert [message.complete for message in history] == [*[False] * (len(history) - 1), True]
+        assert all(message.type is ChangeType.UPDATE for message in history[1:-1])
+        for one, following in pairwise(history):
+            assert one.updated_at <= following.updated_at
+            twins += one.updated_at == following.updated_at
+    assert 0.001 < twins / sum(map(len, documents.values())) < 0.03
+
+
+@settings(max_examples=20, deadline=None)
+@given(seed=st.integers(), applications=st.integers(0, 30), together=st.integers(1, 300))
+def test_the_same_seed_and_start_give_the_same_bytes(
+    seed: int, applications: int, together: int
+) -> None:
+    first = list(stream(seed, START, applications=applications, side_by_side=together))
+    again = list(stream(seed, START, applications=applications, side_by_side=together))
+    assert first == again
+    assert len(first) == count_messages(seed, applications)
+    assert sum(m.type is ChangeType.CREATE and m.entity == ROOT.name for m in first) == applications
+    assert all(LEAST_BYTES <= len(message.value) <= MOST_BYTES for message in first)
+
+
+def test_the_nearest_bound_ends_it() -> None:
+    whole = count_messages(1, 10)
+    assert plan(NOW, 1, applications=10).messages == whole
+    assert plan(NOW, 1, applications=10, messages=7).messages == 7
+    assert plan(NOW, 1, applications=10, seconds=0.1).messages == 20
+    assert plan(NOW, 1, rps=0.0, seconds=5.0).messages is None
+
+
+@pytest.mark.parametrize("bounds", [{"applications": 120}, {"messages": 1_000}])
+@pytest.mark.parametrize("days", [0.5, 30.0])
+def test_days_end_now_and_begin_that_long_ago(bounds: dict[str, int], days: float) -> None:
+    todo = plan(NOW, 4, days=days, **bounds)
+    sent = list(planned(todo))
+    moments = [datetime.fromtimestamp(message.updated_at / 1e6, UTC) for message in sent]
+    assert max(moments) <= NOW
+    assert timedelta(days=days) * 0.98 < max(moments) - min(moments) <= timedelta(days=days)
+    assert todo.rps == 0
+
+
+def planned(todo: Plan) -> Iterator[Message]:
+    sent = stream(
+        todo.seed,
+        todo.start,
+        applications=todo.applications,
+        step=todo.step,
+        side_by_side=todo.side_by_side,
+    )
+    return islice(sent, todo.messages)
+
+
+def test_days_without_a_bound_are_refused() -> None:
+    with pytest.raises(PlanError, match="--applications, --messages, or --seconds"):
+        plan(NOW, 1, days=3.0)
+    with pytest.raises(PlanError):
+        plan(NOW, 1, days=3.0, seconds=10.0)
