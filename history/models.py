@@ -230,32 +230,6 @@ class MaintainRun(models.Model):
         get_latest_by = "started_at"
 
 
-class DayShare(models.Model):
-    """What one client service brought to one day of one table, counted by `annals share`.
-    client_id: "" for the services that are not there by name. Versions and bytes of everything
-    (all), of versions that changed nothing, and of those that changed technical fields only
-    (technical), the last two estimated from `sampled` versions. total: always false."""
-
-    table = models.CharField(max_length=63)
-    day = models.DateField()
-    total = models.BooleanField()
-    client_id = models.CharField(max_length=CLIENT_ID_LENGTH)
-    sampled = models.IntegerField()
-    all = models.JSONField()
-    nothing = models.JSONField()
-    technical = models.JSONField()
-
-    class Meta:
-        db_table = "day_share"
-        default_permissions = ()
-        permissions = [("view_share", _("Can see how much each service brings"))]
-        constraints = [
-            models.UniqueConstraint(
-                fields=["table", "day", "total", "client_id"], name="day_share_once"
-            )
-        ]
-
-
 class ArchivedDay(models.Model):
     """A day of one table that is in the archive, as its manifest says. digest: of the ordered rows.
     checked_at: when `verify --archive` last read its files; fault: what was wrong then, or empty.

@@ -37,6 +37,7 @@ WEB_WRITES: Final[Mapping[str, str]] = {
     # Of 0.1.0 alone, whose web answers until it is replaced. They go with their tables.
     "access_attempts": "SELECT, INSERT, UPDATE (failures, last), DELETE",
     "access_opened": "SELECT, INSERT (caller, application)",
+    "day_share": "SELECT",
 }
 # The web adds to the access journal, and to the used logout tokens; nothing that it runs
 # can change or remove a row, or give one another time than the database's.

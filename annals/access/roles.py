@@ -18,7 +18,6 @@ OPERATE = (
     "ingest.view_ledger",
     "ingest.view_gap",
     "ingest.view_quarantined",
-    "history.view_share",
 )
 JOURNAL = "access.view_journal"
 # The people and labels of the screens; who may log in, and who gets a permission for itself.

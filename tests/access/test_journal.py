@@ -91,11 +91,10 @@ NO_LOOKS = {
         "admin/",
         "admin/jsi18n/",
         "admin/completeness/",
-        "admin/share/",
         "api/v1/",
         "api/v1/completeness",
     ),
-    *("api/schema/", "api/docs/", "api/docs/login/", "break-glass/<str:name>/<str:token>/"),
+    *("api/schema/", "api/docs/", "break-glass/<str:name>/<str:token>/"),
 }
 NO_LOOKS_UNDER = (
     *("admin/login/", "admin/logout/", "admin/language/", "oidc/"),

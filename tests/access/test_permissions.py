@@ -46,7 +46,6 @@ MATRIX: dict[str, tuple[str, frozenset[str | None]]] = {
     "admin/gaps/": ("admin/gaps/", OPERATORS),
     "admin/completeness/": ("admin/completeness/", COMPLETENESS),
     "admin/journal/": ("admin/journal/", OFFICERS),
-    "admin/share/": ("admin/share/", OPERATORS),
     "admin/ingest/quarantined/": ("admin/ingest/quarantined/", OPERATORS),
     "admin/ingest/quarantined/<path:object_id>/change/": (
         "admin/ingest/quarantined/1/change/",
@@ -85,7 +84,6 @@ MATRIX: dict[str, tuple[str, frozenset[str | None]]] = {
     },
     "api/schema/": ("api/schema/", EVERYBODY),
     "api/docs/": ("api/docs/", EVERYBODY),
-    "api/docs/login/": ("api/docs/login/", EVERYBODY),
     "break-glass/<str:name>/<str:token>/": ("break-glass/none/x/", EVERYBODY),
     "api/v1/completeness": ("api/v1/completeness", COMPLETENESS),
     "api/v1/trace": ("api/v1/trace?entity=product-instance&id=A1&version=0", READERS),

@@ -32,12 +32,6 @@ def test_capacity_measures_the_days_of_all_nodes(filled: int) -> None:
     assert found["total"]["data"] > filled * 91 * 500
 
 
-def test_share_counts_every_version(filled: int) -> None:
-    said("share", "--rows", "1000000")
-    found = shaped("share", said("share", "--stored", "--json"))
-    assert found["total"]["versions"] == filled
-
-
 def test_keys_of_stored_versions_are_indexed(filled: int) -> None:
     found = shaped("search index", said("search", "index", "--json"))
     assert found["rows"] > 0

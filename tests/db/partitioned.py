@@ -17,7 +17,6 @@ from history.entities import BY_TOPIC, ENTITIES
 from history.models import (
     ArchivedDay,
     DaySeal,
-    DayShare,
     LateRow,
     MaintainRun,
     SealedDay,
@@ -96,7 +95,7 @@ def move(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[datetime], None]
 def clean() -> None:
     drop_partitions()
     kept = (MaintainRun, ArchivedDay, DaySeal, SealedDay, LateRow, VerifiedTable)
-    for model in (*kept, DayShare, Ledger, Quarantined, RetiredTopic):
+    for model in (*kept, Ledger, Quarantined, RetiredTopic):
         model.objects.all().delete()
 
 

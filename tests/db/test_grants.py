@@ -59,6 +59,7 @@ def test_the_web_of_the_release_before_answers_until_it_is_replaced() -> None:
     with acting_as(WEB) as plain:
         plain.execute("INSERT INTO access_opened (caller, application) VALUES ('c', 'a')")
         plain.execute("SELECT application, at FROM access_opened")
+        plain.execute("SELECT client_id FROM day_share")
         plain.execute("INSERT INTO access_attempts (key, failures, last) VALUES ('k', 1, now())")
         plain.execute("UPDATE access_attempts SET failures = failures - 1")
         plain.execute("DELETE FROM access_attempts")

@@ -101,7 +101,6 @@ def test_shapes(filled: int) -> None:
         "quarantine list --ids": ("quarantine", "list", "--ids"),
         "quarantine show": ("quarantine", "show", str(filled)),
         "search index": ("search", "index"),
-        "share": ("share",),
         "trace": ("trace", *TRACED),
     }
     assert asked.keys() == shapes().keys() - ELSEWHERE.keys()

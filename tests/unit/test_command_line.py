@@ -129,7 +129,7 @@ HEAVY = (
 )
 QUICK = (
     "breakglass capacity compare-old consume embedded export gaps grants journal labels ledger"
-    " partitions people quarantine search share simulate trace"
+    " partitions people quarantine search simulate trace"
 )
 
 
@@ -149,7 +149,7 @@ def test_help_does_not_start_django(command: str) -> None:
     [
         *("capacity --rps -1", "capacity --rps 200 --growth -5", "capacity --rps 200 --days 0"),
         *("capacity --rps nan", "compare-old --sample -3", "migrate --statement-timeout inf"),
-        *("migrate --statement-timeout -1", "share --rows 0", "share --days 99999999999"),
+        "migrate --statement-timeout -1",
     ],
 )
 def test_a_number_without_a_meaning_is_refused(given: str) -> None:

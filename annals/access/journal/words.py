@@ -82,7 +82,7 @@ _NO_LOOKS: Final = (
     *(
         f"admin/{each}"
         for each in (
-            *("login/", "logout/", "language/", "jsi18n/", "completeness/", "share/"),
+            *("login/", "logout/", "language/", "jsi18n/", "completeness/"),
             *("history/person/", "history/fieldlabel/", "auth/", "autocomplete/"),
             *("^(?P<app_label>", "(?P<url>"),
         )

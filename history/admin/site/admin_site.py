@@ -161,19 +161,12 @@ class AnnalsSite(admin.AdminSite):
     def __init__(self, name: str = "admin") -> None:
         super().__init__(name)
         # Imported late: they ask for the site.
-        from history.admin.pages import gaps, share
+        from history.admin.pages import gaps
 
         self.screens: list[Screen] = []
         self.subject_links: list[SubjectLink] = []
         self.register(Person, PersonAdmin)
         self.register(FieldLabel, FieldLabelAdmin)
-        self.add_screen(
-            address="share/",
-            name="share",
-            title=_("Share: how much each service brings"),
-            permission="history.view_share",
-            view=share.page,
-        )
         self.add_screen(
             address="gaps/",
             name="gaps",
