@@ -14,7 +14,7 @@ from annals import metrics
 from history.api import errors
 from history.base.language import language_of
 from history.requests import deadline
-from history.requests.deadline import Deadline, TooLongError
+from history.requests.deadline import TooLongError, Work
 from history.requests.worker_shares import BusyError, metered
 
 log = logging.getLogger(__name__)
@@ -42,10 +42,10 @@ class Deadlines:
         self.get_response = get_response
 
     def __call__(self, request: HttpRequest) -> HttpResponse:
-        limit = Deadline(time.monotonic() + settings.ANNALS.request_seconds)
-        with deadline.limited(limit), metered(limit):
+        work = Work(time.monotonic() + settings.ANNALS.request_seconds)
+        with deadline.limited(work), metered(work):
             answer = self.get_response(request)
-        if not limit.over or answer.status_code < 500:
+        if not work.over or answer.status_code < 500:
             return answer
         answer.close()
         metrics.STOPPED.inc()

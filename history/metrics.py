@@ -21,8 +21,8 @@ FALLBACK_REQUESTS: Final = REGISTER.counter(
 LOGIN_REFUSED: Final = REGISTER.counter(
     "annals_login_share_refused_total",
     "requests",
-    "Requests that were refused at once, because a web process was answering as many dear ones as"
-    " it may, most of them of the same login.",
+    "Requests that were refused at once, because a web process was answering many others of the"
+    " same login, dear ones among them.",
 )
 NEED_TO_KNOW_REFUSALS: Final = REGISTER.counter(
     "annals_need_to_know_refusals_total",

@@ -1,5 +1,6 @@
-"""How long the work for one request may go on. Whatever can take long asks `check` now and then."""
+"""The work for one request, and when it ends. Whatever can take long asks `check` now and then."""
 
+import math
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -13,27 +14,35 @@ class TooLongError(RuntimeError):
         super().__init__("the answer takes longer than a request may")
 
 
-class Deadline:
-    """at: the time.monotonic() at which the work ends. also: called at each check."""
+class Work:
+    """until: the time.monotonic() at which it ends. login: whose request it is, once that is known.
+    placed: whether it has a place among those that are dear. also: called at each check."""
 
-    __slots__ = ("also", "at")
+    __slots__ = ("also", "login", "placed", "until")
 
-    def __init__(self, at: float) -> None:
-        self.at = at
+    def __init__(self, until: float = math.inf) -> None:
+        self.until = until
+        self.login: object = None
+        self.placed = False
         self.also: Callable[[], None] | None = None
 
     @property
     def over(self) -> bool:
-        return time.monotonic() >= self.at
+        return time.monotonic() >= self.until
 
 
-_current: ContextVar[Deadline | None] = ContextVar("deadline", default=None)
+_current: ContextVar[Work | None] = ContextVar("work", default=None)
+
+
+def current() -> Work:
+    """The work of this thread; a new one without an end where it answers no request."""
+    return _current.get() or Work()
 
 
 @contextmanager
-def limited(deadline: Deadline) -> Iterator[None]:
-    """The block, in this thread, has this deadline."""
-    token = _current.set(deadline)
+def limited(work: Work) -> Iterator[None]:
+    """The block, in this thread, is this work."""
+    token = _current.set(work)
     try:
         yield
     finally:
@@ -41,17 +50,16 @@ def limited(deadline: Deadline) -> Iterator[None]:
 
 
 def check() -> None:
-    """Raises TooLongError if the present request must end, and what Deadline.also raises. Cheap."""
-    current = _current.get()
-    if current is None:
+    """Raises TooLongError if the present request must end, and what Work.also raises. Cheap."""
+    work = _current.get()
+    if work is None:
         return
-    if current.over:
+    if work.over:
         raise TooLongError
-    if current.also is not None:
-        current.also()
+    if work.also is not None:
+        work.also()
 
 
 def reason() -> TooLongError | None:
     """Why the present request must end; None as long as it may go on."""
-    current = _current.get()
-    return TooLongError() if current is not None and current.over else None
+    return TooLongError() if current().over else None

@@ -1,9 +1,8 @@
 """Every request has a deadline, and a share if it is dear."""
 
-import math
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from typing import Any
 
 import msgspec
@@ -16,7 +15,7 @@ from django.urls import reverse
 
 from annals.handling import Deadlines
 from history.requests import deadline, worker_shares
-from history.requests.deadline import Deadline, TooLongError
+from history.requests.deadline import TooLongError, Work
 from history.requests.worker_shares import BusyError, Share
 from tests.consuming import until
 from tests.db.store import Store
@@ -163,11 +162,11 @@ def test_the_gaps_are_a_dear_question(client: Client, monkeypatch: pytest.Monkey
     client.force_login(ops)
     with full.taken():
         assert client.get("/admin/gaps/").status_code == 503
-        assert client.get("/admin/share/").status_code == 200
+        assert client.get("/admin/completeness/").status_code == 200
     assert client.get("/admin/gaps/").status_code == 200
-    monkeypatch.setattr(worker_shares, "MOST_BESIDE", 0)
+    monkeypatch.setattr(worker_shares, "MOST_BESIDE", 1)
     with place_of(ops.pk):
-        assert client.get("/admin/share/").status_code == 503
+        assert client.get("/admin/completeness/").status_code == 503
 
 
 @contextmanager
@@ -176,7 +175,8 @@ def place_of(login: int) -> Iterator[None]:
     begun, over = threading.Event(), threading.Event()
 
     def answer() -> None:
-        with worker_shares.of_login(login), worker_shares.dear():
+        work = Work()
+        with deadline.limited(work), worker_shares.of_login(login), worker_shares.dear():
             begun.set()
             over.wait(20)
 
@@ -191,29 +191,26 @@ def place_of(login: int) -> Iterator[None]:
 
 
 @pytest.mark.django_db
-def test_a_login_that_has_most_places_leaves_the_threads_to_others(
+def test_a_login_with_many_requests_leaves_the_threads_to_others(
     store: Store, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store.add("A1", 0, {"n": 1}, 0)
-    monkeypatch.setattr(worker_shares, "_share", Share(3, 0))
+    monkeypatch.setattr(worker_shares, "MOST_BESIDE", 2)
     support, auditor = (User.objects.get(username=name) for name in ("support", "auditor"))
     other = Client()
     other.force_login(auditor)
     client.force_login(support)
     screen = "/admin/history/product-instance/A1/"
-    theirs = [support.pk, support.pk, auditor.pk]
-    with ExitStack() as places:
-        for login in theirs:
-            assert client.get(PATH).status_code == client.get(screen).status_code == 200
-            places.enter_context(place_of(login))
-        answer = client.get(PATH)
-        assert (answer.status_code, code(answer)) == (503, "busy")
-        assert answer.headers["Retry-After"] == "5"
-        assert client.get(screen).status_code == 503
-        assert other.get(PATH).status_code == other.get(screen).status_code == 200
-        assert other.get(f"{PATH}/blame").status_code == 503
+    with place_of(support.pk):
+        assert client.get(PATH).status_code == client.get(screen).status_code == 200
+        with place_of(support.pk):
+            answer = client.get(PATH)
+            assert (answer.status_code, code(answer)) == (503, "busy")
+            assert answer.headers["Retry-After"] == "5"
+            assert client.get(screen).status_code == 503
+            assert other.get(PATH).status_code == other.get(screen).status_code == 200
     assert client.get(PATH).status_code == client.get(screen).status_code == 200
-    assert not worker_shares._taken
+    assert not worker_shares._answered
 
 
 @pytest.mark.django_db(transaction=True)
@@ -247,36 +244,21 @@ def test_a_download_that_takes_too_long_says_that_it_is_not_complete(
     answer.close()
 
 
-@pytest.mark.django_db
-def test_a_login_with_dear_questions_computes_nothing_more_next_to_them(
-    store: Store, client: Client, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Its further requests need a place from their beginning: whether they are dear would be known
-    only after work that keeps others waiting."""
-    store.add("A1", 0, {"n": 1}, 0)
-    monkeypatch.setattr(worker_shares, "_share", Share(2, 2))
-    monkeypatch.setattr(worker_shares, "WAIT_S", 0.0)
-    support, auditor = (User.objects.get(username=name) for name in ("support", "auditor"))
-    other = Client()
-    other.force_login(auditor)
-    client.force_login(support)
-    with place_of(support.pk):
-        assert client.get(PATH).status_code == 200
-        with place_of(support.pk):
-            assert client.get(PATH).status_code == 503
-            assert other.get(PATH).status_code == 200
-    assert client.get(PATH).status_code == 200
-
-
 def test_nothing_of_a_metered_request_stays_in_its_thread(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The place that a check takes is given back later than the login ends."""
     monkeypatch.setattr(worker_shares, "CHEAP_S", 0.0)
-    limit = Deadline(math.inf)
-    with deadline.limited(limit), worker_shares.metered(limit), worker_shares.of_login("m.ivanov"):
+    full = Share(1, 0)
+    monkeypatch.setattr(worker_shares, "_share", full)
+    work = Work()
+    with deadline.limited(work), worker_shares.metered(work), worker_shares.of_login("m.ivanov"):
         deadline.check()
         deadline.check()
-        assert worker_shares._taken == {"m.ivanov": 1}
-    assert worker_shares._login.get() is None
-    assert not worker_shares._taken
+        assert work.placed
+        with pytest.raises(BusyError), full.taken():
+            pass
+    assert not work.placed
+    assert not worker_shares._answered
+    with full.taken():
+        pass
