@@ -6,9 +6,8 @@ from django.views import defaults
 from django.views.generic import RedirectView
 
 from annals.access import local_logins
-from annals.access.oidc.description import LoginDocs, LoginDone
 from history.api import errors
-from history.api.schema import Schema
+from history.api.schema import Docs, Schema
 from ingest.completeness.views import Completeness
 
 # Here, and not when Django starts: a command needs no screens.
@@ -21,8 +20,7 @@ urlpatterns = [
     path("break-glass/<str:name>/<str:token>/", local_logins.enter, name="break-glass"),
     path("oidc/", include("annals.access.oidc.urls")),
     path("api/schema/", Schema.as_view(), name="schema"),
-    path("api/docs/", LoginDocs.as_view(), name="docs"),
-    path("api/docs/login/", LoginDone.as_view(), name="docs-login"),
+    path("api/docs/", Docs.as_view(), name="docs"),
     path("api/v1/completeness", Completeness.as_view()),
     path("api/v1/", include("history.api.urls")),
 ]

@@ -3,7 +3,7 @@
 import logging
 import re
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from datetime import datetime, timedelta
 from typing import Any, Final
 from urllib.parse import urlencode
@@ -21,7 +21,7 @@ from django.utils import timezone
 
 from annals.access.address import address_of
 from annals.access.journal.words import BREAK_GLASS
-from annals.access.models import Identity, LogoutToken, ProviderSession
+from annals.access.models import LogoutToken, ProviderSession
 from history.database import prepared
 
 log = logging.getLogger(__name__)
@@ -126,28 +126,6 @@ def ask_again(session_key: str) -> None:
     if PROVIDER in session:
         session[CONFIRMED] = 0.0
         session.save()
-
-
-def is_on_screens(identity: Identity, provider: str) -> bool:
-    """Whether the person has a session that is not over, and that this provider confirmed within
-    ANNALS_SESSION_RENEW_MINUTES."""
-    now = time.time()
-    recent = timezone.now() - timedelta(seconds=_interval())
-    keys = ProviderSession.objects.filter(identity=identity, began__gte=recent)
-    found = Session.objects.filter(
-        session_key__in=keys.values("session_key"), expire_date__gt=timezone.now()
-    )
-    sessions = (each.get_decoded() for each in found)
-    return any(_is_confirmed(each, identity.user_id, provider, now) for each in sessions)
-
-
-def _is_confirmed(session: Mapping[str, Any], user: int, provider: str, now: float) -> bool:
-    return (
-        session.get(auth.SESSION_KEY) == str(user)
-        and session.get(PROVIDER) == provider
-        and _over(session.get(BEGAN, now), session.get(SEEN, now), now) is None
-        and now - session.get(CONFIRMED, 0.0) <= _interval()
-    )
 
 
 def _over(began: float, seen: float, now: float) -> str | None:

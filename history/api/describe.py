@@ -222,6 +222,14 @@ def _error(status: int, codes: Sequence[str]) -> OpenApiResponse:
     return OpenApiResponse(ref("Error"), ", ".join(codes), shown)
 
 
+class _Bearer(OpenApiAuthenticationExtension):  # type: ignore[no-untyped-call]
+    target_class = "annals.access.oidc.bearer.BearerToken"
+    name = "bearer"
+
+    def get_security_definition(self, auto_schema: Any) -> Schema:  # noqa: ARG002
+        return {"type": "http", "scheme": "bearer", "bearerFormat": "JWT"}
+
+
 class _Session(OpenApiAuthenticationExtension):  # type: ignore[no-untyped-call]
     target_class = "history.api.access.Session"
     name = "session"

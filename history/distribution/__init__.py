@@ -1,5 +1,5 @@
 """Whether the tables of versions are distributed over the nodes of a Citus cluster, and by what.
-See docs/citus.md and docs/decisions/0039-cluster.md."""
+See docs/citus.md and docs/decisions/0028-cluster.md."""
 
 from collections.abc import Mapping
 from typing import Any, Final, LiteralString

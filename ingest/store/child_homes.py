@@ -1,5 +1,5 @@
 """Notes in a distributed installation which applications have versions of a child, in the
-transaction of these versions. See docs/decisions/0039-cluster.md."""
+transaction of these versions. See docs/decisions/0028-cluster.md."""
 
 import logging
 from collections.abc import Collection, Iterable

@@ -76,7 +76,6 @@ class RealProvider:
             "client_id": "annals",
             "client_secret_file": str(secret),
             "audiences": ["urn:annals:api"],
-            "docs_client_id": "annals-docs",
             "login_scopes": ["openid", "profile"],
             "roles": dict(roles),
         }
@@ -112,7 +111,6 @@ class RealProvider:
                         "redirect": f"{base}/callback/",
                         "ended": f"{base}/logout/",
                     },
-                    "docs": {"id": "annals-docs", "redirect": f"{self.web}/api/docs/login/"},
                 }
             )
         )

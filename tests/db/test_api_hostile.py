@@ -70,7 +70,7 @@ def check(answer: Answer, asked: object) -> None:
 METHODS = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "CONNECT", "ODD"]
 PATHS = [
     *("/api", "/api/", "/api//", "/api/v1", "/api/v1/", "/api/schema", "/api/docs", "/api/docs/x"),
-    *("/api/docs/login/", "/api/schema/", "/api/docs/", "/api/v2/search", "/api/../admin/"),
+    *("/api/schema/", "/api/docs/", "/api/v2/search", "/api/../admin/"),
     *(BASE, f"{BASE}/", f"{BASE}\0", f"{BASE}\xff/at", f"{BASE}\r\nX: y", "/api/\xd1\x8b"),
     *("/api/v1/search", "/api/v1/completeness", "/api/v1/applications//history"),
     *("/api/v1/history//A1", "/api/v1/history/product-instance/", f"{BASE}/versions/\xb2"),

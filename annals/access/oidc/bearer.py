@@ -4,18 +4,14 @@ import logging
 from typing import Final
 
 from django.conf import settings
-from django.contrib.auth.models import User
 from django.utils.translation import gettext
 from rest_framework.authentication import BaseAuthentication
 from rest_framework.exceptions import AuthenticationFailed, PermissionDenied
 from rest_framework.request import Request
 
-from annals.access.models import Identity
 from annals.access.oidc import tokens
 from annals.access.oidc.discovery import ProviderDownError, discoveries
-from annals.access.oidc.providers import Provider
 from annals.access.roles import Service
-from annals.access.sessions import is_on_screens
 from history.api.errors import UnavailableError
 
 log = logging.getLogger(__name__)
@@ -28,7 +24,7 @@ class BearerToken(BaseAuthentication):
     """401 with the reason for a token that is refused, 403 where it lacks the scope, 503 where its
     issuer cannot be asked for its keys. The issuer is not asked on every request."""
 
-    def authenticate(self, request: Request) -> tuple[Service | User, tokens.Bearer] | None:
+    def authenticate(self, request: Request) -> tuple[Service, tokens.Bearer] | None:
         given = request.headers.get("Authorization", "")
         scheme, _space, token = given.partition(" ")
         if scheme.lower() != "bearer":
@@ -45,9 +41,6 @@ class BearerToken(BaseAuthentication):
         except ProviderDownError as error:
             log.warning("Bearer tokens cannot be checked: %s", error)
             raise UnavailableError(gettext("the issuer of the token cannot be reached")) from None
-        provider = discoveries()[found.issuer].provider
-        if found.client == provider.docs_client_id:
-            return _person(found, provider), found
         return Service(found.issuer, found.client, found.subject, found.sensitive), found
 
     def authenticate_header(self, request: Request) -> str:
@@ -60,25 +53,6 @@ class BearerToken(BaseAuthentication):
             *(['Basic realm="annals"'] if settings.ANNALS.demo else []),
         ]
         return ", ".join(ways) or 'Session realm="annals"'
-
-
-def _person(found: tokens.Bearer, provider: Provider) -> User:
-    """The login of the person who has this token by /api/docs/, with the roles and masks of the
-    screens. Raises AuthenticationFailed if these would not let them in now."""
-    identity = (
-        Identity.objects.select_related("user")
-        .filter(issuer=found.issuer, subject=found.subject, user__is_active=True)
-        .first()
-    )
-    if identity is None or not identity.user.is_staff or not provider.login:
-        raise AuthenticationFailed(gettext("Log in on the screens first: that gives you a role."))
-    if identity.user.is_superuser:
-        log.error("token of %r refused: it is a superuser in auth_user", identity.login)
-        raise AuthenticationFailed(gettext("This login was refused."))
-    if not is_on_screens(identity, provider.name):
-        text = gettext("Open a page of the screens first: your login there is not up to date.")
-        raise AuthenticationFailed(text)
-    return identity.user
 
 
 def _insufficient(why: str) -> PermissionDenied:

@@ -31,7 +31,6 @@ class Provider(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     are for Annals; empty: client_id. roles: a value of groups_claim to the role it gives.
     client_claim: the client id of a Bearer token; None: `client_id`, or else `azp`.
     programs: the client ids that may call with a Bearer token; empty: all but Annals' own.
-    docs_client_id: a public client, with which people log in on /api/docs/; None: they do not.
     sensitive_scope: what a Bearer token must have in addition to read sensitive fields; None: no
     token does.
     login, api: whether people may log in with it, and whether its Bearer tokens are accepted.
@@ -55,7 +54,6 @@ class Provider(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     sensitive_scope: Text | None = None
     client_claim: Text | None = None
     programs: tuple[Text, ...] = ()
-    docs_client_id: Text | None = None
     algorithms: Annotated[tuple[str, ...], Meta(min_length=1)] = ALGORITHMS
     max_age_seconds: Seconds = 86_400
     leeway_seconds: Annotated[int, Meta(ge=0, le=300)] = 30
@@ -67,8 +65,6 @@ class Provider(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
     def accepts(self, client: str) -> bool:
         """Whether a Bearer token of this client may call."""
-        if client == self.docs_client_id:
-            return True
         return client in self.programs if self.programs else client != self.client_id
 
     def secret(self) -> str | None:
@@ -141,8 +137,6 @@ def _wrong(provider: Provider) -> str | None:
         return f"roles gives {', '.join(unknown)}; the roles are {', '.join(ROLES)}"
     if unknown := sorted(set(provider.algorithms) - set(ALGORITHMS)):
         return f"algorithms has {', '.join(unknown)}; accepted are {', '.join(ALGORITHMS)}"
-    if provider.client_claim == "sub" and provider.docs_client_id is not None:
-        return "client_claim must not be sub with docs_client_id: people would count as programs"
     if provider.sensitive_scope == provider.scope:
         return "sensitive_scope must differ from scope: every program would read sensitive fields"
     for field in ("client_secret_file", "ca_file"):

@@ -1,7 +1,6 @@
 // A real OpenID provider on the loopback address: node server.mjs SETTINGS.json
-// Settings: port, client {id, secret, redirect, ended}, docs {id, redirect} (the public client of the
-// page /api/docs/), accounts (a file, read at each use), scope, audience. Prints "ready" once it
-// listens.
+// Settings: port, client {id, secret, redirect, ended}, accounts (a file, read at each use), scope,
+// audience. Prints "ready" once it listens.
 import { readFileSync } from 'node:fs'
 import { createRequire } from 'node:module'
 import { generateKeyPairSync } from 'node:crypto'
@@ -33,14 +32,7 @@ const provider = new Provider(issuer, {
     redirect_uris: [],
     grant_types: ['client_credentials'],
     response_types: [],
-  }, {
-    client_id: settings.docs.id,
-    token_endpoint_auth_method: 'none',
-    redirect_uris: [settings.docs.redirect],
-    grant_types: ['authorization_code'],
-    response_types: ['code'],
   }],
-  clientBasedCORS: (_, origin, client) => client.clientId === settings.docs.id && origin === new URL(settings.docs.redirect).origin,
   claims: { openid: ['sub'], profile: ['name', 'preferred_username', 'groups'] },
   scopes: ['openid', 'profile', 'email', settings.scope],
   features: {
@@ -48,8 +40,7 @@ const provider = new Provider(issuer, {
     clientCredentials: { enabled: true },
     resourceIndicators: {
       enabled: true,
-      defaultResource: (ctx, client) => (ctx.oidc.params?.grant_type === 'client_credentials' || client.clientId === settings.docs.id ? settings.audience : undefined),
-      useGrantedResource: (_, { clientId }) => clientId === settings.docs.id,
+      defaultResource: (ctx) => (ctx.oidc.params?.grant_type === 'client_credentials' ? settings.audience : undefined),
       getResourceServerInfo: () => ({
         scope: settings.scope,
         audience: settings.audience,
