@@ -85,7 +85,7 @@ LOSS_SECONDS: Final = REGISTER.collected_gauge(
 CATCH_UP_SECONDS: Final = REGISTER.collected_gauge(
     "annals_catch_up_seconds",
     "seconds",
-    "Until the partition is read to its end, if a consumer reads the most endangered ones first; "
+    "Until the partition is read to its end, at the latest; "
     "+Inf: as much comes as is read, or the partition is halted.",
     **PLACE,
 )

@@ -1,9 +1,9 @@
-"""When the brokers delete what is not read yet, and what to read first. Pure. Times are seconds
+"""When the brokers delete what is not read yet. Pure. Times are seconds
 since 1970. Brokers delete whole segments, so a forecast is too early at most."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Hashable, Mapping
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
 from math import inf
 from typing import NamedTuple, TypeVar
@@ -13,13 +13,6 @@ P = TypeVar("P", bound=Hashable)
 TIME, SIZE, DELETED = "time", "size", "deleted"
 # Messages per second of one consumer, where none has measured it yet: below every measured rate.
 ASSUMED_RATE = 5_000.0
-# Endangered: kept for less than this, and for less than half of the time of a new message.
-ENDANGERED_SECONDS = 3_600.0
-# Others that lose messages almost as soon are read at the same time.
-CLOSE_SECONDS = 60.0
-CLOSE_SHARE = 0.1
-# So close to its end a partition costs little to read: live topics go on to be stored.
-SMALL_UNREAD = 1_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,35 +124,10 @@ class Backlog:
     seconds: float
     kept: float = inf
 
-    @property
-    def endangered(self) -> bool:
-        return self.unread > 0 and self.seconds < min(ENDANGERED_SECONDS, self.kept / 2)
-
 
 def catch_up(backlogs: Mapping[P, Backlog], rate: float) -> dict[P, float]:
-    """Seconds until each partition is read to its end, the most endangered first; inf if as many
+    """Seconds until each partition is read to its end, at the latest: when all are; inf if as many
     messages come as are read. rate: of all partitions together, in messages per second."""
     net = rate - sum(each.arriving for each in backlogs.values())
-    seconds: dict[P, float] = {}
-    ahead = 0
-    for place, each in sorted(backlogs.items(), key=lambda item: item[1].seconds):
-        ahead += each.unread
-        if not each.unread:
-            seconds[place] = 0.0
-        else:
-            seconds[place] = ahead / net if net > 0 else inf
-    return seconds
-
-
-def to_hold(backlogs: Mapping[P, Backlog]) -> Collection[P]:
-    """The partitions to hold back, so that the most endangered is read first."""
-    endangered = [each.seconds for each in backlogs.values() if each.endangered]
-    if not endangered:
-        return frozenset()
-    first = min(endangered)
-    close = first + max(CLOSE_SECONDS, CLOSE_SHARE * first)
-    return frozenset(
-        place
-        for place, each in backlogs.items()
-        if each.seconds > close and each.unread > SMALL_UNREAD
-    )
+    all_read = sum(each.unread for each in backlogs.values()) / net if net > 0 else inf
+    return {place: all_read if each.unread else 0.0 for place, each in backlogs.items()}

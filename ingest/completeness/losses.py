@@ -22,15 +22,13 @@ UNITS = (("d", 86_400), ("h", 3_600), ("min", 60), ("s", 1))
 @dataclass(frozen=True, slots=True)
 class Loss:
     """One topic partition. seconds: until the broker deletes its oldest unread message; inf for
-    never. catch_up: seconds until it is read to its end if a consumer begins now, the most
-    endangered first; inf if never. kept: for how many seconds a message that comes now is kept.
-    unread: messages. endangered: it is read before others now, unless it is halted."""
+    never. catch_up: seconds until it is read to its end if a consumer begins now; inf if never.
+    kept: for how many seconds a message that comes now is kept. unread: messages."""
 
     seconds: float
     catch_up: float
     kept: float
     unread: int
-    endangered: bool
     halted: bool = False
 
     @property
@@ -42,7 +40,7 @@ class Loss:
     def pressing(self) -> bool:
         """Whether to act now, as AnnalsLossNear and AnnalsCatchUpTooSlow ask."""
         near = self.seconds < min(NEAR_SECONDS, self.kept / 2)
-        return near or self.endangered or self.catch_up > self.seconds
+        return near or self.catch_up > self.seconds
 
     @property
     def begun(self) -> bool:
@@ -91,7 +89,6 @@ def losses(
             catch_up=took[place],
             kept=each.kept,
             unread=each.unread,
-            endangered=each.endangered,
             halted=place in halted,
         )
         for place, each in ordered

@@ -166,10 +166,6 @@ class Background:
         }
         return self._still.noticed(time.monotonic(), expected, behind)
 
-    def hold(self, source: Source, positions: Positions) -> None:
-        """Have partitions wait for more endangered ones, as Foresight.hold() does."""
-        self._foresight.hold(source, positions)
-
     def halt(self, claimed: ClaimedPartition, why: str) -> None:
         """Record that reading of a partition has stopped, in each turn: it may fail."""
         self._halting[claimed.claim] = self._record(

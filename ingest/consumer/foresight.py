@@ -4,12 +4,11 @@ import logging
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
-from math import inf
 
 from ingest.consumer.heartbeats import Beats
 from ingest.consumer.positions import Positions
 from ingest.consumer.worker import Worker
-from ingest.forecast import Backlog, Outlook, to_hold
+from ingest.forecast import Outlook
 from ingest.source.client import Unreachable
 from ingest.source.kafka import Source
 from ingest.source.message import KafkaPartition
@@ -20,10 +19,6 @@ logger = logging.getLogger(__name__)
 # A consumer that ends at once asks nothing.
 FIRST_SECONDS = 3.0
 FORECAST_SECONDS = 30.0
-DECIDE_SECONDS = 1.0
-# What is held back waits for HOLD_SECONDS at most, then everything is read for FREE_SECONDS.
-HOLD_SECONDS = 20.0
-FREE_SECONDS = 5.0
 # Measured over at least this long, while so many stay unread: else it is the senders' rate.
 MEASURE_SECONDS = 5.0
 MEASURE_UNREAD = 1_000
@@ -41,8 +36,6 @@ class Foresight:
         self._worker = Worker("forecast")
         self._asked: Future[dict[KafkaPartition, Outlook]] | None = None
         self._due = time.monotonic() + FIRST_SECONDS
-        self._decide_due = 0.0
-        self._held_since: float | None = None
         self._known: dict[KafkaPartition, Outlook] = {}
         self._measured: tuple[float, int, int] | None = None
         self.reading_rate: float | None = None
@@ -55,40 +48,6 @@ class Foresight:
             self._due = time.monotonic() + FORECAST_SECONDS
             nexts = {place: each.expected for place, each in positions.claimed.items()}
             self._asked = self._worker.submit(lambda: self._ask(nexts))
-
-    def hold(self, source: Source, positions: Positions) -> None:
-        """Hold back the partitions that have time, and let go those that were held long enough."""
-        now = time.monotonic()
-        if now < self._decide_due:
-            return
-        self._decide_due = now + DECIDE_SECONDS
-        self._take(positions)
-        # For a halted partition nothing waits: it is not read, however endangered it is.
-        backlogs = self._backlogs(source, positions)
-        reading = {p: each for p, each in backlogs.items() if positions.claimed[p].halted is None}
-        wanted = set(to_hold(reading))
-        if not wanted:
-            self._held_since = None
-        elif self._held_since is None:
-            self._held_since = now
-        elif now - self._held_since > HOLD_SECONDS:
-            wanted = set()
-            if now - self._held_since > HOLD_SECONDS + FREE_SECONDS:
-                self._held_since = None
-        if wanted and not positions.held:
-            logger.warning(
-                "%d partitions wait while those are read of which the brokers delete unread "
-                "messages soon; `annals ledger` names them",
-                len(wanted),
-            )
-        claimed = positions.claimed
-        # One that was halted meanwhile stays paused.
-        freed = {p for p in positions.held - wanted if p in claimed and claimed[p].halted is None}
-        if freed:
-            source.resume(freed)
-        if added := wanted - positions.held:
-            source.pause(added)
-        positions.held = wanted
 
     def close(self) -> None:
         """End; waits for no answer."""
@@ -114,24 +73,6 @@ class Foresight:
             if place in positions.claimed and each.forecast is not None
         }
         self._beats.foresee(found, self.reading_rate)
-
-    def _backlogs(self, source: Source, positions: Positions) -> dict[KafkaPartition, Backlog]:
-        now = time.time()
-        backlogs = {}
-        for place, claimed in positions.claimed.items():
-            known = self._known.get(place)
-            if known is None or known.forecast is None:
-                continue
-            high = source.high_watermark(place)
-            end = known.log.end if high is None else max(high, known.log.end)
-            at, kept = known.forecast.at, known.forecast.kept
-            backlogs[place] = Backlog(
-                max(0, end - claimed.expected),
-                known.log.arriving,
-                inf if at is None else max(0.0, at - now),
-                inf if kept is None else kept,
-            )
-        return backlogs
 
     def _measure(self, source: Source, positions: Positions) -> None:
         """Measure the rate of reading while there is more to read than is read."""

@@ -118,7 +118,6 @@ class Consumer:
         self._launch_all()
         if self._machine.claim_due(time.monotonic()):
             self._claim()
-        self._background.hold(self._source, self._positions)
         writing = self._writers.writing
         timeout = POLL_WHILE_WRITING_SECONDS if writing else POLL_WHILE_IDLE_SECONDS
         messages = self._source.poll(POLL_MESSAGES, timeout)

@@ -77,8 +77,7 @@ class Positions:
     """First the group assigns partitions, then the ledger lets us claim them. assigned: None before
     the group has assigned any, and after it has revoked them. claim_at: when to claim; None if
     there is nothing to claim. generation: changes whenever `claimed` changes. suspects: partitions
-    whose log may have been truncated. cut: those whose log is not the one that was read. held:
-    those that wait while more endangered ones are read."""
+    whose log may have been truncated. cut: those whose log is not the one that was read."""
 
     claimed: dict[KafkaPartition, ClaimedPartition] = field(default_factory=dict)
     assigned: list[KafkaPartition] | None = None
@@ -86,11 +85,10 @@ class Positions:
     generation: int = 0
     suspects: set[KafkaPartition] = field(default_factory=set)
     cut: set[TopicPartition] = field(default_factory=set)
-    held: set[KafkaPartition] = field(default_factory=set)
 
     def assign(self, partitions: list[KafkaPartition], now: float) -> None:
         """The group assigned these. They are due to be claimed."""
-        self.claimed, self.held = {}, set()
+        self.claimed = {}
         self.assigned = partitions
         self.claim_at = now
         self.generation += 1
@@ -108,18 +106,17 @@ class Positions:
             for claim in claims
         }
         self.claim_at = None
-        self.suspects, self.cut, self.held = set(), set(), set()
+        self.suspects, self.cut = set(), set()
         self.generation += 1
 
     def revoke(self) -> None:
         """The group took everything away."""
         self.claimed, self.assigned, self.claim_at = {}, None, None
-        self.held = set()
         self.generation += 1
 
     def release(self, claim_at: float) -> None:
         """Give up all claims, and claim what is assigned again at this time."""
-        self.claimed, self.held = {}, set()
+        self.claimed = {}
         self.claim_at = None if self.assigned is None else claim_at
         self.generation += 1
 
@@ -128,16 +125,12 @@ class Positions:
 
     @property
     def settled(self) -> bool:
-        """All that the group assigned is claimed, and none of it is held back."""
-        return self.assigned is not None and self.claim_at is None and not self.held
+        """All that the group assigned is claimed."""
+        return self.assigned is not None and self.claim_at is None
 
     def reading(self) -> list[KafkaPartition]:
-        """The claimed partitions that are neither halted nor held back."""
-        return [
-            name
-            for name, each in self.claimed.items()
-            if each.halted is None and name not in self.held
-        ]
+        """The claimed partitions that are not halted."""
+        return [name for name, each in self.claimed.items() if each.halted is None]
 
     def halted(self) -> dict[KafkaPartition, ClaimedPartition]:
         """The claimed partitions that are halted."""

@@ -10,7 +10,7 @@ from annals.embedded.broker import Daemon
 from history.entities import ENTITIES
 from ingest.forecast import DELETED, TIME
 from ingest.source.retention import Forecaster
-from tests.consuming import Consumers, Database, until
+from tests.consuming import Consumers
 from tests.kafka import brokers
 from tests.messages import value
 from tests.processes import consumers, database, server
@@ -122,44 +122,3 @@ def test_a_broker_that_does_not_say_it_gives_no_forecast(
     brokers.create(broker, [HURRIED], partitions=1)
     produce(broker, HURRIED, 2)
     assert f"NO FORECAST {HURRIED}: " in consumers.manage("ledger").stdout
-
-
-@pytest.mark.parametrize("broker", ["apache"], indirect=True)
-def test_the_most_endangered_is_read_first_and_the_other_is_read_too(
-    broker: Daemon, consumers: Consumers, database: Database
-) -> None:
-    """One topic is kept for a minute, of which 40 seconds are over. The database is slow: what it
-    writes takes longer than the consumer needs to learn that."""
-    brokers.create(broker, [HURRIED], partitions=1, settings={**KEPT, "retention.ms": "60000"})
-    brokers.create(broker, [CALM], partitions=1, settings=KEPT)
-    produce(broker, CALM, 8000)
-    database.execute(
-        "CREATE FUNCTION slow() RETURNS trigger LANGUAGE plpgsql AS"
-        " 'BEGIN PERFORM pg_sleep(0.1); RETURN NULL; END'"
-    )
-    tables = (ENTITIES[0].table, ENTITIES[1].table)
-    for table in tables:
-        database.execute(
-            f"CREATE TRIGGER slow BEFORE INSERT ON {table} FOR EACH STATEMENT"
-            " EXECUTE FUNCTION slow()"
-        )
-    produce(broker, HURRIED, 8000, age=40)
-
-    def unread(topic: str) -> int:
-        [row] = database.query("SELECT next_offset FROM ingest_ledger WHERE topic = %s", topic) or [
-            {"next_offset": 0}
-        ]
-        return 8000 - int(row["next_offset"])
-
-    running = consumers.start("--topics", f"{HURRIED},{CALM}", ANNALS_BATCH_ROWS="60")
-    until(lambda: "partitions wait while those are read" in running.said(), running.said)
-    held = unread(CALM)
-    assert held > 0
-    until(lambda: unread(HURRIED) == 0 or unread(CALM) < held / 2, running.said)
-    assert unread(HURRIED) == 0
-    losses = json.loads(consumers.manage("ledger", "--offline", "--json").stdout)["losses"]
-    assert {each["topic"] for each in losses} == {HURRIED, CALM}
-    for table in tables:
-        database.execute(f"DROP TRIGGER slow ON {table}")
-    until(lambda: unread(CALM) == 0, running.said)
-    running.terminate()

@@ -2,7 +2,7 @@
 
 import logging
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from concurrent.futures import Future
 from threading import Event
 from typing import Any
@@ -17,7 +17,7 @@ from history.entities import ENTITIES
 from history.record import Record
 from ingest.consumer import foresight
 from ingest.consumer.background import ends_of_claimed
-from ingest.consumer.foresight import FREE_SECONDS, HOLD_SECONDS, Foresight
+from ingest.consumer.foresight import Foresight
 from ingest.consumer.lanes import BoundedCache
 from ingest.consumer.positions import Breaker, Positions, Standstill, Tolerance
 from ingest.consumer.worker import Worker
@@ -406,17 +406,8 @@ AWAY = Unreachable(ck.KafkaException(ck.KafkaError(ck.KafkaError._TRANSPORT)))
 SOON, LATER, HALTED = ("soon", 0), ("later", 0), ("halted", 0)
 
 
-class Pauses:
-    """The consumer's source, as far as it is asked here: which partitions are paused."""
-
-    def __init__(self) -> None:
-        self.paused: set[KafkaPartition] = set()
-
-    def pause(self, partitions: Iterable[KafkaPartition]) -> None:
-        self.paused |= set(partitions)
-
-    def resume(self, partitions: Iterable[KafkaPartition]) -> None:
-        self.paused -= set(partitions)
+class Ends:
+    """The consumer's source, as far as it is asked here: where its partitions end."""
 
     def high_watermark(self, partition: KafkaPartition) -> int:  # noqa: ARG002
         return 10_000
@@ -477,7 +468,7 @@ def asked(answer: Mapping[KafkaPartition, Outlook] | Exception, clock: Clock) ->
             raise answer
         return {**answer}
 
-    source, recorded, place = Pauses(), Recorded(), positions()
+    source, recorded, place = Ends(), Recorded(), positions()
     mine: Any = Foresight(ask, recorded)  # type: ignore[arg-type]
     clock.now += 60
     mine.turn(source, place)
@@ -486,52 +477,18 @@ def asked(answer: Mapping[KafkaPartition, Outlook] | Exception, clock: Clock) ->
     return mine, source, recorded, place
 
 
-def test_what_has_time_waits_but_never_for_long(clock: Clock) -> None:
-    """Halted partitions are never resumed by it."""
-    answer = {SOON: outlook(600), LATER: outlook(3000), HALTED: outlook(3000)}
-    mine, source, recorded, place = asked(answer, clock)
-    source.pause([HALTED])
-    waited = 0
-    for _ in range(200):
-        clock.now += 1
-        mine.hold(source, place)
-        assert SOON not in source.paused
-        assert HALTED in source.paused
-        assert (LATER in source.paused) == (LATER in place.held)
-        waited += LATER in place.held
-    share = HOLD_SECONDS / (HOLD_SECONDS + FREE_SECONDS)
-    assert 0.5 < waited / 200 <= share + 0.05
-    assert {claim.source.topic for claim in recorded.found} == {"soon", "later", "halted"}
-    assert not place.settled or not place.held
-
-
-def test_it_ends_when_the_endangered_one_is_read(clock: Clock) -> None:
-    mine, source, _, place = asked({SOON: outlook(600), LATER: outlook(3000)}, clock)
-    clock.now += 2
-    mine.hold(source, place)
-    assert place.held == {LATER}
-    assert place.reading() == [SOON]
-    place.claimed[SOON].expected = 10_000
-    clock.now += 2
-    mine.hold(source, place)
-    assert (place.held, source.paused) == (set(), set())
-
-
-def test_nothing_waits_for_a_halted_partition(clock: Clock) -> None:
-    """It is not read, so that to wait for it would gain nothing."""
-    mine, source, _, place = asked({HALTED: outlook(60), LATER: outlook(3000)}, clock)
-    for _ in range(10):
-        clock.now += 2
-        mine.hold(source, place)
-        assert (place.held, source.paused) == (set(), set())
+def test_what_the_brokers_say_is_recorded(clock: Clock) -> None:
+    mine, source, recorded, place = asked({SOON: outlook(600), HALTED: outlook(3000)}, clock)
+    mine.turn(source, place)
+    assert {claim.source.topic for claim in recorded.found} == {"soon", "halted"}
 
 
 @pytest.mark.parametrize("error", [AWAY, ValueError("what is this?")])
 def test_reading_goes_on_without_an_answer(error: Exception, clock: Clock) -> None:
     mine, source, recorded, place = asked(error, clock)
     clock.now += 2
-    mine.hold(source, place)
-    assert (place.held, recorded.found) == (set(), {})
+    mine.turn(source, place)
+    assert recorded.found == {}
 
 
 def test_the_rate_is_measured_only_while_there_is_more_to_read(clock: Clock) -> None:

@@ -13,14 +13,12 @@ from history.management.numbers import in_bytes
 from ingest.forecast import (
     DELETED,
     SIZE,
-    SMALL_UNREAD,
     TIME,
     Backlog,
     Log,
     Retention,
     catch_up,
     forecast,
-    to_hold,
 )
 
 HOUR = 3600.0
@@ -107,41 +105,14 @@ BACKLOGS = st.dictionaries(
 
 
 @given(BACKLOGS, st.floats(1, 100_000))
-def test_catching_up_goes_by_danger_and_ends_with_all_read(
-    backlogs: dict[int, Backlog], rate: float
-) -> None:
+def test_catching_up_ends_with_all_read(backlogs: dict[int, Backlog], rate: float) -> None:
     took = catch_up(backlogs, rate)
     assert took.keys() == backlogs.keys()
-    left = {place: each for place, each in backlogs.items() if each.unread}
-    for place, each in left.items():
-        for other, its in left.items():
-            assert each.seconds >= its.seconds or took[place] <= took[other]
-    if left:
-        net = rate - sum(each.arriving for each in backlogs.values())
-        total = sum(each.unread for each in left.values())
-        assert max(took[p] for p in left) == (pytest.approx(total / net) if net > 0 else inf)
-
-
-@given(BACKLOGS)
-def test_what_is_held_back_is_safer_than_what_is_read(backlogs: dict[int, Backlog]) -> None:
-    held = set(to_hold(backlogs))
-    if not any(each.endangered for each in backlogs.values()):
-        assert not held
-        return
-    read = backlogs.keys() - held
-    assert any(backlogs[place].endangered for place in read)
-    large = {place for place in read if backlogs[place].unread > SMALL_UNREAD}
-    assert all(backlogs[a].seconds > backlogs[b].seconds for a in held for b in large)
-    assert all(backlogs[place].unread > SMALL_UNREAD for place in held)
-
-
-def test_enough_time_holds_nothing_back() -> None:
-    assert not to_hold({0: Backlog(10**6, 1.0, 2 * HOUR, 8 * HOUR), 1: Backlog(10, 1.0, 3 * HOUR)})
-    # A topic that is kept for ten minutes is not endangered as long as five are left.
-    assert not to_hold({0: Backlog(10, 1.0, 301.0, 600.0), 1: Backlog(10, 1.0, inf)})
-    assert to_hold({0: Backlog(10, 1.0, 299.0, 600.0), 1: Backlog(5000, 1.0, inf)}) == {1}
-    # A live topic that is read to its end but for some messages.
-    assert not to_hold({0: Backlog(10, 1.0, 299.0, 600.0), 1: Backlog(10, 1.0, inf)})
+    net = rate - sum(each.arriving for each in backlogs.values())
+    total = sum(each.unread for each in backlogs.values())
+    for place, each in backlogs.items():
+        everything = pytest.approx(total / net) if net > 0 else inf
+        assert took[place] == (everything if each.unread else 0.0)
 
 
 TODAY = date(2026, 11, 21)
