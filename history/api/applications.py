@@ -3,7 +3,7 @@
 from django.utils.translation import gettext as _
 
 from history import timeline
-from history.api import answers, describe, examples
+from history.api import answers, describe
 from history.api.answers import Answer
 from history.api.call import Call, Question
 from history.entities import CHILDREN, SEARCH_VALUE_LENGTH
@@ -20,7 +20,6 @@ from history.timeline import ApplicationQuery, BadParameterError, Sort
     *describe.FILTERS,
     *describe.FORM,
     data="Timeline",
-    example=examples.TIMELINE,
 )
 class ApplicationTimeline(Call):
     """GET applications/{productInstanceId}/history"""
@@ -41,7 +40,6 @@ class ApplicationTimeline(Call):
     describe.TIME,
     describe.ZONE,
     data="Application",
-    example=examples.APPLICATION,
 )
 class ApplicationAt(Call):
     """GET applications/{productInstanceId}/at"""
@@ -79,7 +77,6 @@ class ApplicationAt(Call):
     *describe.PAGES,
     describe.ZONE,
     data="SearchResults",
-    example=examples.SEARCH,
     missing=False,
 )
 class Search(Call):

@@ -1,20 +1,18 @@
-"""How a call appears in the OpenAPI document: parameters, answers, examples, errors."""
+"""How a call appears in the OpenAPI document: parameters, answers, errors."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, TypeVar
 
 from django.conf import settings
-from django.utils import translation
 from drf_spectacular.extensions import OpenApiAuthenticationExtension
 from drf_spectacular.utils import (
-    OpenApiExample,
     OpenApiParameter,
     OpenApiResponse,
     extend_schema,
     extend_schema_view,
 )
 
-from history.api import errors, examples
+from history.api import errors
 from history.api.call import Call
 from history.api.components import COUNT, KIND, NUMBER, OFFSET, TYPE
 from history.api.json_schema import Schema, object_of, one_of, ref
@@ -175,24 +173,18 @@ def call(
     summary: str,
     *parameters: OpenApiParameter,
     data: str,
-    example: Any,
     missing: bool = True,
     tagged: bool = False,
 ) -> Callable[[V], V]:
     """Describe a call and its query parameters. data: the component of the envelope's data.
     missing: whether there may be nothing. tagged: whether it answers If-None-Match."""
-    answers: dict[int, OpenApiResponse] = {
-        200: OpenApiResponse(
-            object_of({"status": one_of("success"), "data": ref(data)}),
-            "Found.",
-            [OpenApiExample("success", {"status": "success", "data": example})],
-        )
-    }
+    found = object_of({"status": one_of("success"), "data": ref(data)})
+    answers: dict[int, OpenApiResponse] = {200: OpenApiResponse(found, "Found.")}
     if tagged:
         answers[304] = OpenApiResponse(description="As it was.")
     for status, codes in _CODES.items():
         if status != 404 or missing:
-            answers[status] = _error(status, codes)
+            answers[status] = OpenApiResponse(ref("Error"), ", ".join(codes))
     headers = [_REQUEST_ID, _RETRY, _FALLBACK, *_ALLOWANCE, *([_TAG] if tagged else [])]
     described = extend_schema(
         operation_id=name,
@@ -208,18 +200,6 @@ def call(
         return extend_schema_view(get=described)(view)
 
     return apply
-
-
-def _error(status: int, codes: Sequence[str]) -> OpenApiResponse:
-    with translation.override("en"):
-        messages = {
-            code: examples.MESSAGES.get(code) or str(errors.MESSAGES[code]) for code in codes
-        }
-    shown = [
-        OpenApiExample(code, examples.error(code, message), status_codes=[str(status)])
-        for code, message in messages.items()
-    ]
-    return OpenApiResponse(ref("Error"), ", ".join(codes), shown)
 
 
 class _Bearer(OpenApiAuthenticationExtension):  # type: ignore[no-untyped-call]

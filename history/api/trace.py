@@ -5,7 +5,7 @@ from typing import Any
 from django.utils.translation import gettext as _
 
 from history import trace
-from history.api import access, describe, examples
+from history.api import access, describe
 from history.api.answers import Answer, AnswerFormat
 from history.api.call import Call, Question
 from history.api.parameters import one_of, whole_number
@@ -26,7 +26,6 @@ OF_VERSION = ("entity", "id", "version")
     *describe.TRACE,
     describe.ZONE,
     data="Fate",
-    example=examples.FATE,
     missing=False,
 )
 class Trace(Call):

@@ -8,7 +8,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from history import timeline
-from history.api import answers, describe, examples
+from history.api import answers, describe
 from history.api.answers import Answer
 from history.api.call import Call, Question
 from history.api.errors import NoApplicationsError, UnknownAddressError
@@ -24,7 +24,6 @@ LARGE_PAGE = 100  # a larger one is dear
     "The timeline of one entity, newest first.",
     *describe.TIMELINE,
     data="Timeline",
-    example=examples.TIMELINE,
 )
 class Timeline(Call):
     """GET history/{entity}/{id}"""
@@ -52,7 +51,6 @@ class Timeline(Call):
     "The same timeline. This address is unambiguous for every id, also for one that ends in /at.",
     *describe.TIMELINE,
     data="Timeline",
-    example=examples.TIMELINE,
 )
 class Versions(Timeline):
     """GET history/{entity}/{id}/versions"""
@@ -68,7 +66,6 @@ class Versions(Timeline):
     describe.FIRST,
     *describe.FORM,
     data="Version",
-    example=examples.VERSION,
     tagged=True,
 )
 class SingleVersion(Call):
@@ -95,7 +92,6 @@ class SingleVersion(Call):
     describe.REST,
     *describe.FORM,
     data="Comparison",
-    example=examples.COMPARISON,
 )
 class Compare(Call):
     """GET history/{entity}/{id}/compare"""
@@ -128,7 +124,6 @@ class Compare(Call):
     describe.TIME,
     describe.ZONE,
     data="VersionAt",
-    example=examples.VERSION_AT,
 )
 class At(Call):
     """GET history/{entity}/{id}/at"""
@@ -151,7 +146,6 @@ class At(Call):
     *describe.PAGES,
     describe.ZONE,
     data="FieldHistory",
-    example=examples.FIELD,
 )
 class Field(Call):
     """GET history/{entity}/{id}/fields"""
@@ -174,7 +168,6 @@ class Field(Call):
     describe.LEAVES,
     describe.ZONE,
     data="Blame",
-    example=examples.BLAME,
 )
 class Blame(Call):
     """GET history/{entity}/{id}/blame"""

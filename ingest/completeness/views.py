@@ -10,7 +10,7 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.utils.translation import gettext as _
 
-from history.api import access, describe, examples
+from history.api import access, describe
 from history.api.answers import Answer
 from history.api.call import Call, Question
 from history.base import clock
@@ -114,7 +114,6 @@ def _why(halted: str) -> str:
     "and the versions that never arrived.",
     describe.ZONE,
     data="Store",
-    example=examples.STORE,
     missing=False,
 )
 class Completeness(Call):
