@@ -95,9 +95,8 @@ def create_product(document: Document, turn: Turn) -> None:
         "amount": f"{amount}.0",
         "approvedAmount": None,
         "term": term,
-        "monthlyPayment": _first_payment(amount, rate, term),
+        "monthlyPayment": (amount / term).quantize(_KOPECK),
         "currency": "RUB",
-        "realtyCrmId": None,
         "manager": turn.author,
         "branch": {"code": branch, "name": office},
         "documents": [_paper(turn)],
@@ -107,11 +106,16 @@ def create_product(document: Document, turn: Turn) -> None:
         snapshot["downPayment"] = f"{rng.randint(20, 400)}0000.0"
     snapshot["comments"] = []
     if (room := document.room()) > 2_600:
-        payments = int(room * rng.uniform(0.5, 0.8)) // 122  # bytes of a payment
+        payments = int(room * rng.uniform(0.5, 0.8)) // 85  # bytes of a payment
         first = date.fromisoformat(turn.at[:10])
-        dates = (first + timedelta(days=30 * number) for number in range(1, payments + 1))
-        snapshot["schedule"] = [{"pid": new_id(rng), "date": day.isoformat()} for day in dates]
-        _count_payments(snapshot["schedule"], amount, rate)
+        snapshot["schedule"] = [
+            {
+                "pid": new_id(rng),
+                "date": (first + timedelta(days=30 * number)).isoformat(),
+                "amount": snapshot["monthlyPayment"],
+            }
+            for number in range(1, payments + 1)
+        ]
     while document.room() > 330:
         name, make = rng.choice(_LISTS)
         snapshot[name].append(make(turn))
@@ -137,24 +141,6 @@ def _comment(turn: Turn) -> Item:
 
 
 _LISTS: Final = (("documents", _paper), ("comments", _comment))
-
-
-def _interest(debt: Decimal, rate: Decimal) -> Decimal:
-    """Of a month. rate: percent per year."""
-    return (debt * rate / 1200).quantize(_KOPECK)
-
-
-def _first_payment(debt: Decimal, rate: Decimal, months: int) -> Decimal:
-    return (debt / months).quantize(_KOPECK) + _interest(debt, rate)
-
-
-def _count_payments(payments: list[Item], debt: Decimal, rate: Decimal) -> None:
-    """Fill in what each payment repays: equal parts of the debt, and the interest on the rest."""
-    principal = (debt / len(payments)).quantize(_KOPECK)
-    for payment in payments:
-        interest = _interest(debt, rate)
-        debt -= principal
-        payment.update(principal=principal, interest=interest, rest=str(debt))
 
 
 def change_product(document: Document, turn: Turn) -> str | None:
@@ -187,23 +173,19 @@ def _move(document: Document, turn: Turn) -> bool:
 
 
 def _terms(document: Document, turn: Turn) -> str | None:
-    """Another rate, amount or term, and what follows from them."""
+    """Another rate or amount, and the payments that follow from it."""
     rng, snapshot = turn.rng, document.snapshot
-    service = None
-    if (draw := rng.random()) < 0.57:
+    if rng.random() < 0.6:
         step = Decimal(rng.choice((-15, -10, -7, -5, -3, 3, 5, 10))) / 10
         snapshot["rate"] = str(max(Decimal(snapshot["rate"]) + step, Decimal("3.0")))
-        service = rng.choice((words.RATES, None))
-    elif draw < 0.83:
-        amount = Decimal(snapshot["amount"]) * rng.choice((85, 90, 95, 105, 110)) / 100
-        snapshot["amount"] = f"{max(int(amount) // 1000, 30)}000.0"
-    else:
-        snapshot["term"] = min(max(snapshot["term"] + rng.choice((-12, 12, 24)), 12), 360)
-    amount, rate = Decimal(snapshot["amount"]), Decimal(snapshot["rate"])
-    snapshot["monthlyPayment"] = _first_payment(amount, rate, snapshot["term"])
-    if "schedule" in snapshot:
-        _count_payments(snapshot["schedule"], amount, rate)
-    return service
+        return rng.choice((words.RATES, None))
+    amount = Decimal(snapshot["amount"]) * rng.choice((85, 90, 95, 105, 110)) / 100
+    snapshot["amount"] = f"{max(int(amount) // 1000, 30)}000.0"
+    payment = (Decimal(snapshot["amount"]) / snapshot["term"]).quantize(_KOPECK)
+    snapshot["monthlyPayment"] = payment
+    for each in snapshot.get("schedule", ()):
+        each["amount"] = payment
+    return None
 
 
 def _lists(document: Document, turn: Turn) -> str | None:
@@ -240,9 +222,7 @@ def _encumbrance(document: Document, turn: Turn) -> str | None:
     if pledge is None or pledge["status"] == "REGISTERED":
         return _terms(document, turn)
     if pledge["status"] == "SENT":
-        registered = turn.rng.random() < 0.7
-        pledge["status"] = "REGISTERED" if registered else "RETURNED"
-        pledge["registeredAt"] = turn.at if registered else None
+        pledge.update(status="REGISTERED", registeredAt=turn.at)
     else:
         number = turn.rng.randrange(10**8)
         pledge.update(submissionId=f"КУВД-001/{turn.at[:4]}-{number:08d}", status="SENT")
@@ -250,9 +230,7 @@ def _encumbrance(document: Document, turn: Turn) -> str | None:
 
 
 def _manager(document: Document, turn: Turn) -> str | None:
-    document.snapshot["manager"] = _another(turn.rng, words.STAFF, document.snapshot["manager"])
-    if document.role == "mortgage":
-        document.snapshot["realtyCrmId"] = f"4-{new_id(turn.rng)[:7].upper()}"
+    document.snapshot["manager"] = turn.rng.choice(words.STAFF)
     return words.DISPATCHER
 
 
@@ -261,10 +239,6 @@ _CHANGES: Final[tuple[tuple[Change, ...], tuple[int, ...]]] = (
     (_terms, _lists, _work_on_papers, _encumbrance, _manager),
     (8, 10, 7, 3, 2),
 )
-
-
-def _another(rng: Random, logins: tuple[str, ...] | list[str], than: str | None) -> str:
-    return rng.choice([login for login in logins if login != than])
 
 
 def create_child(document: Document, turn: Turn) -> None:
@@ -365,7 +339,6 @@ def change_child(document: Document, turn: Turn) -> str | None:
         case _ if turn.last and snapshot["assignee"] is not None:
             snapshot["status"] = "DONE"
         case _:
-            another = _another(rng, document.staff, snapshot["assignee"])
-            snapshot |= {"assignee": another, "status": "IN_PROGRESS"}
+            snapshot |= {"assignee": rng.choice(document.staff), "status": "IN_PROGRESS"}
             return words.DISPATCHER
     return None

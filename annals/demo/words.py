@@ -24,16 +24,6 @@ a.nosov Носов Антон|i.yudina Юдина Ирина|k.baranov Бара�
 s.chernova Чернова Светлана|d.safin Сафин Дамир|e.popova Попова Елена
 n.kolesnikov Колесников Никита|v.rodionova Родионова Вера|f.tarasov Тарасов Фёдор
 a.ageeva Агеева Алина|o.melnik Мельник Олег|z.khasanova Хасанова Зульфия
-m.losev Лосев Михаил|d.efimova Ефимова Дарья|a.shubin Шубин Артём
-p.savelyeva Савельева Полина|e.zhdanov Жданов Евгений|l.krylova Крылова Лариса
-b.dorzhiev Доржиев Баир|s.panina Панина София|v.golubev Голубев Виктор
-i.moroz Мороз Инна|a.terentyev Терентьев Андрей|m.gusarova Гусарова Марина
-g.sobolev Соболев Георгий|e.nikulina Никулина Евгения|r.abdullin Абдуллин Руслан
-o.vetrova Ветрова Оксана|d.kalinin Калинин Денис|t.fomina Фомина Тамара
-s.yakushev Якушев Станислав|a.osipova Осипова Арина|n.belyaev Беляев Николай
-v.tsareva Царёва Валентина|k.mironov Миронов Константин|y.stepanova Степанова Яна
-i.petukhov Петухов Илья|l.gavrilova Гаврилова Лидия|a.kazakov Казаков Аркадий
-e.shilova Шилова Эльвира|m.drozdov Дроздов Матвей|s.isaeva Исаева Снежана
 """
 
 _SERVICES = """
