@@ -11,35 +11,6 @@ from history.kinds import shipped
 from history.record import AUTHOR_LENGTH, CLIENT_ID_LENGTH, ID_LENGTH
 
 
-class ChildHome(models.Model):
-    """An application that has versions of a child. newest_day: UTC, the latest day with one of
-    them; retention uses it. Distributed by the id of the child."""
-
-    pk = models.CompositePrimaryKey("entity", "id", "product_instance_id")
-    entity = models.CharField(max_length=40)
-    id = models.CharField(max_length=ID_LENGTH)
-    product_instance_id = models.CharField(max_length=ID_LENGTH)
-    newest_day = models.DateField()
-
-    class Meta:
-        db_table = "child_home"
-        default_permissions = ()
-
-
-class ChildMoved(models.Model):
-    """A child that has versions in this application and in another one, too."""
-
-    pk = models.CompositePrimaryKey("product_instance_id", "entity", "id", "other_application")
-    product_instance_id = models.CharField(max_length=ID_LENGTH)
-    entity = models.CharField(max_length=40)
-    id = models.CharField(max_length=ID_LENGTH)
-    other_application = models.CharField(max_length=ID_LENGTH)
-
-    class Meta:
-        db_table = "child_moved"
-        default_permissions = ()
-
-
 def _version_model(entity: Entity, app: str) -> type[PostgresPartitionedModel]:
     """The model of an entity's *_aud table: range-partitioned by updated_at, written by COPY."""
     meta: dict[str, object] = {

@@ -13,12 +13,8 @@ READS: Final = ("sealed_day", "ingest_retired_topic", "django_migrations", "gap_
 INSERTS: Final = ("ingest_gap", "ingest_unstored", "late_row")
 # `gaps heal` notes for which gaps it has asked.
 HEALS: Final[Mapping[str, str]] = {"version_gap": "SELECT, UPDATE (asked_at)"}
-# The consumer notes which applications have a child, and with which day a key or child came last.
-HOMES: Final[Mapping[str, str]] = {
-    "search_key": "SELECT, INSERT, UPDATE (day)",
-    "child_home": "SELECT, INSERT, UPDATE (newest_day)",
-    "child_moved": "SELECT, INSERT",
-}
+# The consumer notes with which day a key came last.
+KEYS: Final[Mapping[str, str]] = {"search_key": "SELECT, INSERT, UPDATE (day)"}
 # What the consumer changes, but for the named columns.
 UPDATES: Final[tuple[tuple[type[Model], frozenset[str]], ...]] = (
     (
@@ -40,7 +36,7 @@ UPDATES: Final[tuple[tuple[type[Model], frozenset[str]], ...]] = (
 def tables() -> set[str]:
     """The tables on which the consumer has a right, but for those of the versions."""
     changed = (model._meta.db_table for model, _ in UPDATES)
-    return {*READS, *INSERTS, *HEALS, *HOMES, *changed}
+    return {*READS, *INSERTS, *HEALS, *KEYS, *changed}
 
 
 def of_consumer() -> Iterator[tuple[str, str, str]]:
@@ -54,5 +50,5 @@ def of_consumer() -> Iterator[tuple[str, str, str]]:
         yield from privileges.each(table, "SELECT, INSERT")
         columns = (str(each.column) for each in model._meta.local_concrete_fields if each.column)
         yield from ((table, "UPDATE", name) for name in columns if name not in kept)
-    for table, given in {**HEALS, **HOMES}.items():
+    for table, given in {**HEALS, **KEYS}.items():
         yield from privileges.each(table, given)

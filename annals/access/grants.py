@@ -132,7 +132,7 @@ def _consumer() -> Iterator[sql.Composed]:
     for model, kept in rights.UPDATES:
         given = f"SELECT, INSERT, UPDATE {_columns(model, kept)}"
         yield _grant(given, [model._meta.db_table], CONSUMER)
-    for table, given in {**rights.HEALS, **rights.HOMES}.items():
+    for table, given in {**rights.HEALS, **rights.KEYS}.items():
         yield _grant(given, [table], CONSUMER)
     # Repeats are compared in a temporary table, which nobody else needs.
     database = sql.Identifier(connection.settings_dict["NAME"])

@@ -16,7 +16,7 @@ from history.archive import manifest, parquet
 from history.archive.manifest import File, Manifest
 from history.archive.parquet import GROUP_ROWS, Row, row_hash
 from history.archive.store import ArchiveError, Store
-from history.daily.canonical import Connection, Digest, columns, digest, fields, order, twins
+from history.daily.canonical import Connection, Digest, columns, digest, fields, order
 from history.documents.jsonb import from_store
 from history.entities import Entity
 from history.models import ArchivedDay
@@ -119,7 +119,7 @@ class Rows:
         archived rows are not those of the manifest."""
         query = sql.SQL("COPY (SELECT {} FROM {} ORDER BY {}) TO STDOUT (FORMAT BINARY)")
         child = () if self.entity.parent is None else ("text",)
-        by, apart = order(self.connection, self.entity), twins(self.connection, self.entity)
+        by = order(self.connection, self.entity)
         with (
             self.connection.cursor() as cursor,
             cursor.copy(query.format(fields(self.entity), self.source, by)) as copy,
@@ -129,7 +129,7 @@ class Rows:
                 yield copy.rows()
             else:
                 known = manifest.checked_rows(self.store, self.archived)
-                yield union(known, copy.rows(), apart)
+                yield union(known, copy.rows())
 
     def digest(self, progress: Callable[[int], None]) -> str:
         """The digest of all rows; by the server if all are in the table."""
@@ -144,12 +144,12 @@ class Rows:
         return found.finish()
 
 
-def union(archived: Iterable[Row], table: Iterable[Row], apart: bool) -> Iterator[Row]:
-    """Two ordered streams as one, a row that both have once. apart: rows of different applications
-    are different rows. Raises ArchiveError for two rows with one key and different contents."""
+def union(archived: Iterable[Row], table: Iterable[Row]) -> Iterator[Row]:
+    """Two ordered streams as one, a row that both have once. Raises ArchiveError for
+    two rows with one key and different contents."""
     last: Row | None = None
-    for row in heapq.merge(archived, table, key=_with_application if apart else _sortable):
-        if last is not None and row[:3] == last[:3] and not (apart and row[6] != last[6]):
+    for row in heapq.merge(archived, table, key=_sortable):
+        if last is not None and row[:3] == last[:3]:
             if tuple(row) != tuple(last):
                 raise ArchiveError(
                     f"{row[0]} version {row[1]} differs from its archived row. Correct the table, "
@@ -163,8 +163,3 @@ def union(archived: Iterable[Row], table: Iterable[Row], apart: bool) -> Iterato
 def _sortable(row: Row) -> tuple[bytes, int, int]:
     """The key as the server orders it: ids by their bytes."""
     return row[0].encode(), row[1], row[2]
-
-
-def _with_application(row: Row) -> tuple[bytes, int, int, bytes]:
-    """As _sortable, and of rows with one key the application, which comes before the snapshot."""
-    return *_sortable(row), row[6].encode()

@@ -13,9 +13,8 @@ from history.archive.store import ArchiveError, Store
 from history.archive.write import ReportRows, count
 from history.base.table import counted
 from history.daily import days
-from history.daily.canonical import Connection, Digest, columns, digest, twins
+from history.daily.canonical import Connection, Digest, columns, digest
 from history.daily.days import DayState
-from history.distribution import APPLICATION, child_home_table
 from history.entities import Entity
 from history.seals import late_rows
 
@@ -67,7 +66,6 @@ def _restore(
             distribution.one_by_one(connection)
         days.create_detached(connection, place._replace(child=place.new), day, days.RESTORED)
         _fill(connection, store, entity, place.new, wanted, progress)
-        _note_homes(connection, entity, day, place.new)
         late_rows.forget_repeats(connection, entity, day, place.new, wanted.digest)
         merge = _Merge(connection, entity)
         if days.locate(connection, table, day).state is not DayState.ABSENT:
@@ -118,20 +116,12 @@ def _fill(
     progress(wanted.rows)
 
 
-def _note_homes(connection: Connection, entity: Entity, day: date, new: sql.Identifier) -> None:
-    """Where the rows are on several nodes, let children be found whose pairs left with the day."""
-    if entity.parent is not None and distribution.active(connection):
-        child_home_table.note_homes(connection, entity.name, day, new)
-        child_home_table.note_moved_of(connection, entity.name, new)
-
-
 class _Merge:
     """Copies the rows of a day that its new table does not have."""
 
     def __init__(self, connection: Connection, entity: Entity) -> None:
         self._connection = connection
         self._columns = columns(entity)
-        self._key = (*KEY, APPLICATION) if twins(connection, entity) else KEY
         self._rows = 0
 
     def __call__(self, place: days.DayTable) -> None:
@@ -151,12 +141,12 @@ class _Merge:
 
     def _check(self, tables: dict[str, sql.Identifier]) -> None:
         """Raise ArchiveError if a row differs from the archived row with its key."""
-        rest = [name for name in self._columns if name not in (*self._key, "data")]
+        rest = [name for name in self._columns if name not in (*KEY, "data")]
         row = self._connection.execute(
             sql.SQL(
                 "SELECT id, version FROM {new} AS a JOIN {old} AS b USING ({key})"
                 " WHERE (a.data::text, {a}) IS DISTINCT FROM (b.data::text, {b}) LIMIT 1"
-            ).format(key=_list(self._key), a=_list(rest, "a"), b=_list(rest, "b"), **tables)
+            ).format(key=_list(KEY), a=_list(rest, "a"), b=_list(rest, "b"), **tables)
         ).fetchone()
         if row is not None:
             raise ArchiveError(

@@ -8,8 +8,6 @@ from typing import Any
 import psycopg
 from psycopg import sql
 
-from history import distribution
-from history.distribution import APPLICATION
 from history.entities import Entity
 from history.kinds.day_rows import DayRows, Form
 
@@ -41,15 +39,8 @@ def order(connection: Connection, rows: DayRows) -> sql.SQL:
     ).fetchone()
     bytewise = row is not None and row[0]
     texts = {name for name, form in rows.columns if form is Form.TEXT and not bytewise}
-    names = (*rows.order, APPLICATION) if twins(connection, rows) else rows.order
-    parts = [f'{name} COLLATE "C"' if name in texts else name for name in names]
+    parts = [f'{name} COLLATE "C"' if name in texts else name for name in rows.order]
     return sql.SQL(", ".join(parts))
-
-
-def twins(connection: Connection, rows: DayRows) -> bool:
-    """Whether two rows may differ in nothing but their application."""
-    child = isinstance(rows, Entity) and rows.parent is not None
-    return child and distribution.active(connection)
 
 
 def encode(row: Sequence[Any]) -> bytes:

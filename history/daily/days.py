@@ -16,7 +16,6 @@ from history.daily.day_locks import LOCK_TIMEOUT_MS as LOCK_TIMEOUT_MS
 from history.daily.day_locks import LOCK_WAIT_S as LOCK_WAIT_S
 from history.daily.day_locks import day_locked, lock_day, lock_timeout, short_waits
 from history.daily.day_locks import retry_lock as retry_lock
-from history.distribution import day_tables
 from history.failure.complaints import Complaint
 
 # Rows stay whole and uncompressed if a page can hold them: compressing costs most (decision 31).
@@ -115,8 +114,6 @@ def create(connection: Connection, table: str, day: date, wait_s: float = LOCK_W
                 create_detached(connection, place, day)
             elif not place.ours:
                 raise ForeignTableError(f"{name} is a table that Annals did not create")
-            elif distribution.active(connection):
-                day_tables.prepare(connection, table, day, place.child)
             attach(connection, place, day)
             return True
 

@@ -11,8 +11,8 @@ from history import distribution
 from history.daily import days
 from history.daily.day_locks import LOCK_TIMEOUT_MS, lock_day, retry_lock
 from history.daily.days import Connection, DayState
-from history.distribution import COPIED, DISTRIBUTED_BY, child_home_table, day_tables
-from history.entities import BY_TABLE, ENTITIES
+from history.distribution import COPIED, DISTRIBUTED_BY
+from history.entities import ENTITIES
 from history.failure.complaints import Complaint
 from history.partitions.catalog import Partition
 
@@ -198,7 +198,6 @@ FROM pg_attribute WHERE attrelid = %s::regclass AND attname = 'id' AND attidenti
 def distribute(connection: Connection, table: str, partitions: Iterable[Partition]) -> None:
     """Distribute a table of versions without its days: they are detached in the same transaction,
     which copies nothing. Waits for readers, and lets none wait for longer than a moment."""
-    entity = BY_TABLE[table]
     attached = [part.name for part in partitions if part.state is DayState.ATTACHED]
 
     def attempt() -> None:
@@ -207,7 +206,6 @@ def distribute(connection: Connection, table: str, partitions: Iterable[Partitio
             for name in attached:
                 detach = sql.SQL("ALTER TABLE {} DETACH PARTITION {}")
                 connection.execute(detach.format(sql.Identifier(table), sql.Identifier(name)))
-            day_tables.with_application(connection, entity, sql.Identifier(table))
             _create_distributed(connection, table)
 
     retry_lock(attempt, WAIT_S)
@@ -260,7 +258,6 @@ def move(connection: Connection, table: str, day: date) -> bool:
             place = days.locate(connection, table, day)
             if place.state is not DayState.DETACHED or not place.ours:
                 return False
-            day_tables.prepare(connection, table, day, place.child)
             days.attach(connection, place, day)
             return True
 
@@ -296,7 +293,6 @@ def run(
     for number, each in enumerate(left.days, 1):
         if move(connection, each.table, each.day):
             report(f"{each.name}: attached, day {number} of {len(left.days)}")
-    child_home_table.note_moved(connection)
 
 
 def _create_distributed(connection: Connection, table: str) -> None:

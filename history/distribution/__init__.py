@@ -13,11 +13,9 @@ from history.entities import ENTITIES
 Connection = psycopg.Connection[Any]
 
 APPLICATION: Final = "product_instance_id"
-# Each distributed table, and its shard key: an application with its children is on one node.
+# Each distributed table, and its shard key.
 DISTRIBUTED_BY: Final[Mapping[str, str]] = {
-    **{each.table: "id" if each.parent is None else APPLICATION for each in ENTITIES},
-    "child_moved": APPLICATION,
-    "child_home": "id",
+    **{each.table: "id" for each in ENTITIES},
     "gap_document": "id",
     "gap_pending": "id",
     "search_key": "value",
@@ -40,10 +38,6 @@ _ON_WORKER: Final[LiteralString] = "SELECT groupid <> 0 FROM pg_dist_local_group
 _known: dict[tuple[object, ...], bool | None] = {}
 
 
-class DistributionChangedError(psycopg.OperationalError):
-    """The tables were distributed during a transaction, which has to be repeated."""
-
-
 def active(connection: Connection) -> bool:
     """Whether the tables of versions of this database are distributed; asked once for each process
     and database. Raises psycopg.Error."""
@@ -57,18 +51,6 @@ def forget_plain(connection: Connection) -> None:
     """For a new connection of a process that went on while the installation was distributed."""
     if not _known.get(_name(connection), True):
         remember(connection, None)
-
-
-def refuse_changed(connection: Connection) -> None:
-    """Raise ChangedError if the tables were distributed since active() said that they are not: the
-    caller's transaction, which has locked the tables by writing to them, lacks what is written in
-    a distributed installation. One query, and none where there is no Citus."""
-    database = _name(connection)
-    if _known.get(database, False) is None and _distributed(connection):
-        _known[database] = True
-        raise DistributionChangedError(
-            "the tables have just been distributed: the transaction begins again"
-        )
 
 
 def has_citus(connection: Connection) -> bool:

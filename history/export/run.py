@@ -17,7 +17,7 @@ from history.archive import manifest, provenance
 from history.archive.read import Rows, union
 from history.archive.store import ArchiveError, Store
 from history.archive.write import count
-from history.daily.canonical import Connection, twins
+from history.daily.canonical import Connection
 from history.entities import Entity
 from history.export.days import Day
 from history.export.formats import FORMATS, TICK_ROWS, Format, Masked, Tick
@@ -129,7 +129,7 @@ def _write(export: Export, day: Day, output: Format, plain: Connection) -> int:
         return _add(archived, output, export.tick)
     table = Rows(plain, export.store, export.entity, day.source(export.entity.table))
     with table.ordered() as stream:
-        return _add(union(archived, stream, twins(plain, export.entity)), output, export.tick)
+        return _add(union(archived, stream), output, export.tick)
 
 
 def _add(rows: Iterator[Sequence[object]], output: Format, tick: Tick) -> int:

@@ -171,13 +171,6 @@ def oldest_searched(partitions: Iterable[Partition], oldest: date) -> date:
     return min([oldest, *(day for day in days if day is not None)])
 
 
-def oldest_there(partitions: Iterable[Partition], searched: date) -> date:
-    """The oldest day that has a table. searched: as of oldest_searched; days that were restored
-    from the archive are often older."""
-    restored = [part.start for part in partitions if part.restored]
-    return min([searched, *(start.date() for start in restored if start is not None)])
-
-
 def remove_old(connection: Connection, before: date) -> int:
     """Remove the keys that were seen last before this day; returns their number. Reads the whole
     table, once for each day of maintain. `connection` is in autocommit mode."""

@@ -22,7 +22,6 @@ from history.requests.accesses import Look
 from history.timeline.query import Filters, Order, Query
 from history.timeline.row import IdKey, Key, Newest, Numbered, Position, Read, VersionRow
 from history.timeline.sources import ahead, archive, newest
-from history.timeline.sources.homes import Homes
 from history.timeline.sources.merged import Merged
 from history.timeline.sources.newest import First
 from history.timeline.sources.old import OldService
@@ -70,11 +69,6 @@ class Reader:
     @property
     def _source(self) -> Merged:
         return Merged(self._tables, self.old)
-
-    @property
-    def homes(self) -> Homes:
-        """In which applications children are."""
-        return self._tables.homes
 
     # What a question will ask for in several statements is read in one, before it asks.
 
@@ -127,7 +121,7 @@ class Reader:
         """The newest document of each of these applications, not masked: for the rule of
         need-to-know, which decides before anything is shown. Without those of which neither the
         store nor the old service has one."""
-        rows = newest.newest_documents(self._tables, root(), applications)
+        rows = newest.newest_documents(root(), applications)
         found: dict[str, Json | Unknown] = {row.id: parse(row.data) for row in rows}
         return {**self.old.root_documents(set(applications) - found.keys()), **found}
 
@@ -223,22 +217,22 @@ class Reader:
     def newest_documents(self, entity: Entity, ids: Collection[str]) -> list[VersionRow]:
         """Of each of these entities the newest version that has a document: a DELETE may have
         none."""
-        return self._shown(entity, newest.newest_documents(self._tables, entity, ids))
+        return self._shown(entity, newest.newest_documents(entity, ids))
 
     # Keys alone, of the store: for lists, which leave out what is not `visible`.
 
     def first(self, texts: Sequence[str], ids: Sequence[str], limit: int) -> First:
         """As newest.first, with the business keys that the viewer may search by."""
         keys = masking.searchable_keys(self.viewer)
-        return newest.first(self._tables, texts, ids, keys, limit)
+        return newest.first(texts, ids, keys, limit)
 
     def newest_keys(self, entity: Entity, ids: Collection[str]) -> dict[str, Key]:
         """As newest.newest_keys."""
-        return newest.newest_keys(self._tables, entity, ids)
+        return newest.newest_keys(entity, ids)
 
     def applications_of(self, entity: Entity, ids: Collection[str]) -> dict[str, Newest]:
         """As newest.applications_of."""
-        return newest.applications_of(self._tables, entity, ids)
+        return newest.applications_of(entity, ids)
 
     def owners(self, entity: Entity, ids: Collection[str]) -> Mapping[str, set[str]]:
         """The applications that any stored version of each of these belongs to."""
@@ -258,4 +252,4 @@ class Reader:
         self, shown: Iterable[Version], *, whole: bool
     ) -> Mapping[Numbered, tuple[datetime, ...]]:
         """As newest.given_twice."""
-        return newest.given_twice(self._tables, shown, whole=whole)
+        return newest.given_twice(shown, whole=whole)

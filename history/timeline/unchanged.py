@@ -16,20 +16,19 @@ from history.requests import deadline
 from history.timeline.neighbours import Keys
 from history.timeline.reading import Reader
 from history.timeline.row import Key
-from history.timeline.sources.homes import Within
 from history.timeline.sources.statements import sql
 
 # As PostgreSQL holds it, not as it is shown: it is compared with others there.
 _STORED = """
     SELECT data::text FROM {table}
-    WHERE id = %s {within} AND updated_at = %s AND version = %s LIMIT 1
+    WHERE id = %s AND updated_at = %s AND version = %s LIMIT 1
 """
 # Backwards in time, partition by partition, as far as the first one that differs. An object
 # contains another one if it has the same values at its keys; a list contains more than equal ones,
 # so lists are compared as a whole, with every digit of their numbers.
 _DIFFERENT = """
     SELECT version, updated_at FROM {table}
-    WHERE id = %s {within} AND updated_at <= %s AND (updated_at, version) < (%s, %s)
+    WHERE id = %s AND updated_at <= %s AND (updated_at, version) < (%s, %s)
       AND NOT (data @> %s::jsonb AND (%s OR NOT EXISTS (
           SELECT FROM unnest(%s::text[], %s::text[]) AS list(path, value)
           WHERE (data #> path::text[])::text IS DISTINCT FROM value::jsonb::text)))
@@ -53,13 +52,10 @@ class Unchanged:
         that is not known, or the next one does. history.timeline.blame.Skip."""
         if self._reader.old.possible or not keys.ordered:
             return None
-        where = self._reader.homes.within(self._entity, [self._id])
-        if where.several:  # no statement reads one after another of them backwards in time
-            return None
         try:
             # The token of a masked part tells more of its values apart than the parts do.
             exact = masking.mask_of(self._reader.viewer, self._entity) is not None
-            parts = _Parts(self._stored(last, where), self.places(), exact=exact)
+            parts = _Parts(self._stored(last), self.places(), exact=exact)
         except (ValueError, LookupError, TypeError):
             return None  # Python cannot hold it, or shows it in another form
         if not self._seen:
@@ -67,22 +63,22 @@ class Unchanged:
             owners = self._reader.confine(self._entity, [self._id])
             self._reader.viewer.look.read(owners)
             self._seen = True
-        different = self._different(last, parts, where)
+        different = self._different(last, parts)
         found = keys.lowest if different is None else keys.above(different)
         return found if found is not None and found < last else None
 
-    def _stored(self, key: Key, where: Within) -> Json:
-        statement = sql(_STORED, self._entity, within=where.text)
-        place = [self._id, *where.values, key.updated_at, Int4(key.version)]
+    def _stored(self, key: Key) -> Json:
+        statement = sql(_STORED, self._entity)
+        place = [self._id, key.updated_at, Int4(key.version)]
         [[text]] = prepared.fetch(statement, place)
         return loads(text)
 
-    def _different(self, last: Key, parts: _Parts, where: Within) -> Key | None:
+    def _different(self, last: Key, parts: _Parts) -> Key | None:
         deadline.check()
-        place = [self._id, *where.values, last.updated_at, last.updated_at, Int4(last.version)]
+        place = [self._id, last.updated_at, last.updated_at, Int4(last.version)]
         lists = list(parts.lists.values())
         values = [dumps(parts.within).decode(), not lists, list(parts.lists), lists]
-        statement = sql(_DIFFERENT, self._entity, within=where.text)
+        statement = sql(_DIFFERENT, self._entity)
         found = prepared.fetch(statement, [*place, *values])
         return Key(*found[0]) if found else None
 

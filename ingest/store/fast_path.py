@@ -6,12 +6,10 @@ from operator import attrgetter
 
 from psycopg import sql
 
-from history import distribution
 from history.base import clock
 from history.daily import days
 from history.daily.canonical import encoded
 from history.daily.window import EPOCH, MICROSECONDS_PER_DAY, day_of
-from history.distribution import APPLICATION
 from history.entities import Entity
 from history.search_index.keys import KeyRow
 from history.search_index.upsert import upsert
@@ -19,29 +17,14 @@ from ingest.store.batch import Row
 from ingest.store.copy import RowsDroppedError, columns, copy, encode_rows
 from ingest.store.ledger import Connection
 
-# LATERAL with LIMIT: each row is found by primary key, whatever the statistics say.
+# Each row is found by primary key: ingest.store.session has the settings for that.
 _NOTE = """
 INSERT INTO late_row
     ("table", day, row_id, version, row_hash, topic, partition, "offset", noted_at, sealed)
-SELECT %s, %s, row_id, row_version, found.hash, topic, partition, "offset", now(), false
+SELECT %s, %s, row_id, row_version, sha256({encoded}), topic, partition, "offset", now(), false
 FROM unnest(%s::text[], %s::bigint[], %s::int[], %s::text[], %s::int[], %s::bigint[])
     AS given(row_id, moment, row_version, topic, partition, "offset")
-CROSS JOIN LATERAL (
-    SELECT sha256({encoded}) AS hash FROM {table}
-    WHERE id = row_id AND version = row_version
-        AND updated_at = 'epoch'::timestamptz + moment * interval '1 microsecond'
-        AND updated_at >= %s::timestamptz AND updated_at < %s::timestamptz LIMIT 1
-) AS found
-"""
-
-# Over several nodes LATERAL with LIMIT is refused.
-_NOTE_DISTRIBUTED = """
-INSERT INTO late_row
-    ("table", day, row_id, version, row_hash, topic, partition, "offset", noted_at, sealed)
-SELECT %s, %s, row_id, row_version, sha256({encoded}), topic, partition, "offset", now(), false
-FROM unnest(%s::text[], %s::bigint[], %s::int[], %s::text[], %s::int[], %s::bigint[], %s::text[])
-    AS given(row_id, moment, row_version, topic, partition, "offset", application)
-JOIN {table} ON id = row_id AND version = row_version AND {application} = application
+JOIN {table} ON id = row_id AND version = row_version
     AND updated_at = 'epoch'::timestamptz + moment * interval '1 microsecond'
 WHERE updated_at >= %s::timestamptz AND updated_at < %s::timestamptz
 """
@@ -60,18 +43,10 @@ def note(connection: Connection, entity: Entity, rows: Sequence[Row]) -> None:
         'SELECT day FROM sealed_day WHERE "table" = %s AND day = ANY(%s)',
         (entity.table, finished),
     ).fetchall()
-    parted = distribution.active(connection)
-    query = sql.SQL(_NOTE_DISTRIBUTED if parted else _NOTE).format(
-        encoded=encoded(entity),
-        table=sql.Identifier(entity.table),
-        application=sql.Literal("") if entity.parent is None else sql.Identifier(APPLICATION),
-    )
+    query = sql.SQL(_NOTE).format(encoded=encoded(entity), table=sql.Identifier(entity.table))
     for day in sorted(set(finished) & {day for (day,) in found}):
         late = [row for row in rows if day_of(row.record.updated_at) == day]
-        columns = _columns(late)
-        if parted:
-            columns = *columns, [row.record.product_instance_id or "" for row in late]
-        connection.execute(query, (entity.table, day, *columns, *days.bounds(day)))
+        connection.execute(query, (entity.table, day, *_columns(late), *days.bounds(day)))
 
 
 def _columns(rows: Sequence[Row]) -> tuple[list[object], ...]:

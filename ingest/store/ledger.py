@@ -8,7 +8,6 @@ from dataclasses import dataclass
 import msgspec
 import psycopg
 
-from history import distribution
 from ingest.source.message import CUT, LastMessage, TopicPartition
 from ingest.store.batch import Claim, OffsetGap
 
@@ -81,26 +80,18 @@ VALUES (%(topic)s, %(topic_id)s, %(partition)s, %(earliest)s, %(earliest)s, 1,
         0, 0, 0, 0, 0, 0, 0, '', now(), now())
 ON CONFLICT (topic, topic_id, partition) DO UPDATE SET epoch = l.epoch + 1
 RETURNING epoch, next_offset, coalesce(resume_until, 0), halted_at IS NOT NULL,
-    last_offset, last_leader_epoch, last_digest, {reread}
+    last_offset, last_leader_epoch, last_digest
 """
+# Not within the INSERT: Citus refuses that.
 _REREAD = """
-(SELECT coalesce(max("offset") + 1, 0) FROM ingest_quarantine q
- WHERE q.topic = {ledger}.topic AND q.topic_id = {ledger}.topic_id
-     AND q.partition = {ledger}.partition AND q."offset" >= {ledger}.next_offset)
-"""
-_CLAIM_PLAIN = _CLAIM.format(reread=_REREAD.format(ledger="l"))
-# Citus refuses a question within an INSERT.
-_CLAIM_DISTRIBUTED = _CLAIM.format(reread="0")
-_REREAD_DISTRIBUTED = """
 SELECT coalesce(max("offset") + 1, 0) FROM ingest_quarantine
 WHERE topic = %s AND topic_id = %s AND partition = %s AND "offset" >= %s
 """
 
 
 def _claim(connection: Connection, source: TopicPartition, earliest: int) -> Claim:
-    parted = distribution.active(connection)
     row = connection.execute(
-        _CLAIM_DISTRIBUTED if parted else _CLAIM_PLAIN,
+        _CLAIM,
         {
             "topic": source.topic,
             "topic_id": source.topic_id,
@@ -109,10 +100,9 @@ def _claim(connection: Connection, source: TopicPartition, earliest: int) -> Cla
         },
     ).fetchone()
     assert row is not None  # RETURNING of an upsert  # noqa: S101
-    epoch, next_offset, resume_until, halted, *remembered, reread_until = row
-    if parted:
-        place = (source.topic, source.topic_id, source.partition, next_offset)
-        (reread_until,) = connection.execute(_REREAD_DISTRIBUTED, place).fetchone() or (0,)
+    epoch, next_offset, resume_until, halted, *remembered = row
+    place = (source.topic, source.topic_id, source.partition, next_offset)
+    (reread_until,) = connection.execute(_REREAD, place).fetchone() or (0,)
     last = None if remembered[0] is None else LastMessage(*remembered)  # type: ignore[arg-type]
     return Claim(
         source,

@@ -9,7 +9,6 @@ import psycopg
 from django.conf import settings
 from psycopg import errors
 
-from history import distribution
 from history.base import clock
 from history.base.error_text import describe
 from history.base.table import counted
@@ -31,6 +30,7 @@ REFUSED = (
     errors.DatatypeMismatch,
     errors.InvalidObjectDefinition,
     errors.InvalidTableDefinition,
+    errors.InternalError_,
 )
 
 
@@ -111,13 +111,9 @@ def create(
         try:
             created = days.create(connection, table, day)
         except REFUSED as error:
-            privilege = isinstance(error, errors.InsufficientPrivilege)
+            # In a Citus cluster only the coordinator creates tables: the error is an internal one.
+            privilege = isinstance(error, errors.InsufficientPrivilege | errors.InternalError_)
             refused[name, day] = Refusal(why + describe(error), privilege)
-        except errors.InternalError_ as error:
-            if not distribution.active(connection):
-                raise
-            # Only the coordinator of a Citus cluster creates tables.
-            refused[name, day] = Refusal(why + describe(error), privilege=True)
         else:
             # Missing, and yet there: another process created it, or it has other bounds.
             if not created and not existing(connection, {(name, day)}):

@@ -10,14 +10,12 @@ from typing import NamedTuple, TypeVar
 
 from psycopg import errors
 
-from history import distribution
 from history.daily.window import Window
 from history.entities import BY_NAME, Entity
 from ingest.source.decode import Expired, Reason, Rejected, decode
 from ingest.source.message import Message
 from ingest.store import missing_days, session
 from ingest.store.batch import EntityDay, Reject, Row
-from ingest.store.child_homes import Homes
 from ingest.store.ledger import Connection
 from ingest.store.missing_days import Refusal
 from ingest.store.slow_path import key, store_isolated
@@ -134,9 +132,6 @@ class Attempt:
         outcome = store_isolated(self.connection, entity, rows)
         repeated = {id(message) for message in outcome.repeated}
         rejected = {id(reject.message): reject for reject in outcome.rejects}
-        stored = [row for row in rows if id(row.message) not in repeated | rejected.keys()]
-        if distribution.active(self.connection):
-            Homes().note(self.connection, stored)
         for row in rows:
             reject = rejected.get(id(row.message))
             again = id(row.message) in repeated

@@ -121,9 +121,7 @@ _EVERYWHERE: Final = (
 )
 
 
-def begin(connection: Connection) -> bool:
-    """Begin a transaction that holds on each node. False: a plain installation."""
-    if not distribution.active(connection):
-        return False
-    connection.execute(_EVERYWHERE)
-    return True
+def begin(connection: Connection) -> None:
+    """Begin a transaction that has the settings of the session on each node of a cluster."""
+    if distribution.active(connection):
+        connection.execute(_EVERYWHERE)

@@ -22,33 +22,18 @@ from ingest.store.copy import Refused, columns, copy, encode_row, halve, numbere
 from ingest.store.fast_path import copy_rows, index
 from ingest.store.ledger import Connection
 
-Key = tuple[str, int, int, str]
+Key = tuple[str, int, int]
 _NUMBERS = msgspec.json.Decoder(list[int])
 
-# LATERAL with LIMIT: each key is looked up by primary key, whatever the statistics are. JSON
-# arrays, one per column, are cheaper to build and to parse than SQL arrays and rows.
+# Each key is looked up by primary key: ingest.store.session has the settings for that. JSON arrays,
+# one per column, are cheaper to build and to parse than SQL arrays and rows.
 _LOOK_UP = """
 SELECT coalesce(json_agg(k.n - 1), '[]')::text FROM (
     SELECT n, id, version::int AS version,
         'epoch'::timestamptz + moment::bigint * interval '1 microsecond' AS at
     FROM ROWS FROM (json_array_elements_text(%s::json), json_array_elements_text(%s::json),
         json_array_elements_text(%s::json)) WITH ORDINALITY AS u(id, moment, version, n)
-) k CROSS JOIN LATERAL (
-    SELECT 1 FROM {table} t WHERE t.id = k.id AND t.updated_at = k.at AND t.version = k.version
-        AND t.updated_at >= %s::timestamptz AND t.updated_at < %s::timestamptz LIMIT 1
-) found
-"""
-
-# Over several nodes LATERAL with LIMIT is refused. See ingest.store.session for the plan.
-_LOOK_UP_DISTRIBUTED = """
-SELECT k.n - 1 FROM (
-    SELECT n, id, version::int AS version, application,
-        'epoch'::timestamptz + moment::bigint * interval '1 microsecond' AS at
-    FROM ROWS FROM (json_array_elements_text(%s::json), json_array_elements_text(%s::json),
-        json_array_elements_text(%s::json), json_array_elements_text(%s::json)) WITH ORDINALITY
-        AS u(id, moment, version, application, n)
 ) k JOIN {table} t ON t.id = k.id AND t.updated_at = k.at AND t.version = k.version
-    AND {application} = k.application
 WHERE t.updated_at >= %s::timestamptz AND t.updated_at < %s::timestamptz
 """
 
@@ -89,14 +74,12 @@ class Split:
 
 def split(connection: Connection, entity: Entity, rows: Iterable[Row]) -> Split:
     """Separate new rows from repeats. The order within each stays."""
-    parted = distribution.active(connection)
     firsts: dict[Key, Row] = {}
-    later = [row for row in rows if firsts.setdefault(key(row, parted), row) is not row]
+    later = [row for row in rows if firsts.setdefault(key(row), row) is not row]
     fresh: list[Row] = []
     known: list[Row] = []
     for day, candidates in _by_day(firsts).items():
-        look_up = _look_up_distributed if parted else _look_up
-        stored = look_up(connection, entity, day, candidates)
+        stored = _look_up(connection, entity, day, candidates)
         for number, each in enumerate(candidates):
             (known if number in stored else fresh).append(firsts[each])
     return Split(fresh, known + later)
@@ -108,22 +91,9 @@ def _look_up(
     """The places of the keys that are stored."""
     query = sql.SQL(_LOOK_UP).format(table=sql.Identifier(entity.table))
     arrays = [msgspec.json.encode(column).decode() for column in zip(*keys, strict=True)]
-    found = connection.execute(query, (*arrays[:3], *days.bounds(day)), prepare=False).fetchone()
+    found = connection.execute(query, (*arrays, *days.bounds(day)), prepare=False).fetchone()
     assert found is not None  # an aggregate is one row  # noqa: S101
     return frozenset(_NUMBERS.decode(str(found[0])))
-
-
-def _look_up_distributed(
-    connection: Connection, entity: Entity, day: date, keys: Sequence[Key]
-) -> frozenset[int]:
-    alone = entity.parent is None
-    query = sql.SQL(_LOOK_UP_DISTRIBUTED).format(
-        table=sql.Identifier(entity.table),
-        application=sql.Literal("") if alone else sql.Identifier("t", APPLICATION),
-    )
-    arrays = [msgspec.json.encode(column).decode() for column in zip(*keys, strict=True)]
-    found = connection.execute(query, (*arrays, *days.bounds(day)), prepare=False)
-    return frozenset(int(n) for (n,) in found)  # type: ignore[call-overload]
 
 
 def stage(
@@ -181,12 +151,10 @@ def _by_day(keys: Iterable[Key]) -> dict[date, list[Key]]:
     return {day_of(day * MICROSECONDS_PER_DAY): those for day, those in grouped.items()}
 
 
-def key(row: Row, parted: bool = False) -> Key:
-    """The identity of a version: the primary key of the tables. parted: in a distributed
-    installation, where that of a child has the application."""
+def key(row: Row) -> Key:
+    """The identity of a version: the primary key of the tables."""
     record = row.record
-    application = record.product_instance_id if parted else None
-    return record.id, record.updated_at, record.version, application or ""
+    return record.id, record.updated_at, record.version
 
 
 def _stage(entity: Entity) -> sql.Identifier:
@@ -247,8 +215,7 @@ class _Slowly:
         """Store the first row of each new key. Returns the rows to look at again."""
         parts = split(self._connection, self._entity, rows)
         refused = halve(self._connection, self._copy, parts.fresh, conflicts=self._isolate)
-        parted = distribution.active(self._connection)
-        missing = {key(each.row, parted) for each in refused}
+        missing = {key(each.row) for each in refused}
         again = [each.row for each in refused if self._is_new_conflict(each)]
         retried = {id(row) for row in again}
         self._reject(each for each in refused if id(each.row) not in retried)
@@ -257,7 +224,7 @@ class _Slowly:
             return []
         same_key: list[Row] = []
         for row in parts.known:
-            (same_key if key(row, parted) in missing else self._known).append(row)
+            (same_key if key(row) in missing else self._known).append(row)
         return again + self._storable(same_key)
 
     def _is_new_conflict(self, refused: Refused) -> bool:

@@ -9,14 +9,12 @@ from enum import Enum
 import psycopg
 from psycopg import errors
 
-from history import distribution
 from history.daily.window import Window
 from history.entities import BY_NAME, Entity
 from history.search_index.keys import Fingerprint, KeyRow, NewKeys
 from ingest.source.message import LastMessage, Message, TopicPartition
 from ingest.store import ledger, missing_days, rejects, session, unstored
 from ingest.store.batch import Batch, Claim, Reject, Row
-from ingest.store.child_homes import Homes
 from ingest.store.fast_path import copy_rows, index
 from ingest.store.ledger import Advance, Connection
 from ingest.store.missing_days import kept
@@ -57,7 +55,6 @@ class Writer(Session):
         super().__init__(connect)
         self._window = window
         self._slow_batches_left: Counter[str] = Counter()
-        self._homes = Homes()
 
     def write(
         self,
@@ -91,30 +88,24 @@ class Writer(Session):
         connection = self.connection
         try:
             with connection.transaction():
-                parted = session.begin(connection)
+                session.begin(connection)
                 for name in batch.entities():
                     self._store(connection, BY_NAME[name], batch.rows[name], result, path)
                 if path is not _Path.ISOLATED:  # it stores each row with its keys
                     index(connection, _keys(batch, result))
-                if not parted:
-                    distribution.refuse_changed(connection)
-                else:
-                    self._homes.note(connection, _stored(batch, result))
                 bad = [*batch.rejects, *result.rejects]
                 rejects.add(connection, bad, claims)
                 rejects.settle_read_again(connection, bad, batch.progress, claims)
                 unstored.note(connection, result.repeated, batch.expired, batch.progress)
                 written = _count(batch, result)
                 ledger.advance(connection, _moves(batch, claims, high, written))
+                return written
         except errors.CheckViolation as error:
             if not missing_partition(error):
                 raise
             if not missing_days.provide(connection, batch, self._window(connection)):
                 raise
             return self._transaction(batch, claims, high, path)
-        if parted:
-            self._homes.committed(connection)
-        return written
 
     def _store(
         self, connection: Connection, entity: Entity, rows: list[Row], result: Outcome, path: _Path

@@ -8,21 +8,9 @@ import pytest
 from annals.access.oidc.discovery import discoveries
 from tests.access.issuer import Issuer, declare
 from tests.db.conftest import own_labels, store
-from tests.db.installation import in_both, installation
 from tests.processes import server
 
-__all__ = ["installation", "own_labels", "server", "store"]
-
-
-# What exports: where the tables are distributed, it asks the nodes for their other writers.
-ONCE = {
-    "test_a_document_with_nul_is_masked_too",
-    "test_an_export_is_masked_unless_somebody_says_why",
-}
-
-
-def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    in_both(metafunc, {"test_masking", "test_need_to_know"}, but=ONCE)
+__all__ = ["own_labels", "server", "store"]
 
 
 @pytest.fixture

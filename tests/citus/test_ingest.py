@@ -7,13 +7,13 @@ from typing import Any
 
 import psycopg
 import pytest
+from ingest.store.child_homes import Homes
 
 from history.daily import days
 from history.entities import root
 from history.search_index.keys import FoundKey, KeyRow
 from history.search_index.upsert import upsert
 from ingest.store import ledger
-from ingest.store.child_homes import Homes
 from ingest.store.session import connect
 from ingest.store.transaction import Writer
 from tests.citus.cluster import Citus

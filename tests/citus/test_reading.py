@@ -1,5 +1,5 @@
-"""Reading where the tables are distributed: the same answers, each from one shard where that is
-possible."""
+"""Reading where the tables are distributed: the same answers, those about one document from one
+shard."""
 
 from collections.abc import Callable
 from datetime import datetime, timedelta
@@ -15,9 +15,9 @@ from history import distribution, masking, timeline
 from history.database.distributed import apart
 from history.entities import BY_NAME, ROOT, SEARCH_VALUE_LENGTH
 from history.models import SearchKey
-from history.timeline import ApplicationQuery, Filters, Order, Query, Sort, Twin
+from history.timeline import ApplicationQuery, Filters, Order, Query, Sort
 from history.timeline.row import LAST
-from history.timeline.sources import newest
+from history.timeline.sources import newest, statements
 from history.timeline.sources.tables import Tables
 from tests.citus.cluster import Citus, served_by
 from tests.db.store import HOST, T0, Store
@@ -91,7 +91,6 @@ ONE_SHARD: dict[str, Callable[[], object]] = {
     "filtered": lambda: timeline.page(
         HOST, Query(entity=TASK, id="T1", filters=Filters(author="x"))
     ),
-    "application": lambda: timeline.application(HOST, ApplicationQuery(id="C1")),
     "version": lambda: timeline.version(HOST, TASK, "T1", 1),
     "twins": lambda: timeline.twins(HOST, TASK, "T1", 1),
     "compare": lambda: timeline.compare(HOST, TASK, "T1", 0, 2),
@@ -101,8 +100,6 @@ ONE_SHARD: dict[str, Callable[[], object]] = {
     "blame of a child": lambda: timeline.blame(HOST, PERSON, "P1"),
     "field": lambda: timeline.field(HOST, PERSON, "P1", "/income"),
     "newest": lambda: timeline.newest(HOST, PERSON, "P1"),
-    "search": lambda: timeline.search(HOST, "A1"),
-    "search of a child": lambda: timeline.search(HOST, "T1"),
 }
 
 
@@ -117,67 +114,54 @@ def test_one_shard_answers(
 
 
 @pytest.mark.parametrize("name", ROUND_TRIPS)
-def test_round_trips(
-    loans: Citus,
-    said: Callable[[Callable[[], object]], list[Said]],
-    tmp_path: Path,
-    name: str,
-) -> None:
-    """As many as the table says, each to one shard."""
-    call, _, distributed = ROUND_TRIPS[name]
+def test_round_trips(loans: Citus, tmp_path: Path, name: str) -> None:
+    """As many as on one server."""
+    call, expected = ROUND_TRIPS[name]
     asked = Asked("C1", "R1", at(60))
     call(asked)
     call(asked)
-    assert counted(lambda: call(asked), tmp_path) == distributed
-    statements = said(lambda: call(asked))
-    assert len(statements) == distributed
-    for each in statements:
-        assert tasks(each) == [1], each.statement
+    assert counted(lambda: call(asked), tmp_path) == expected
 
 
-def test_a_child_that_moved_is_read_from_the_shards_of_its_applications(
-    loans: Citus, said: Callable[[Callable[[], object]], list[Said]]
+def shown(application: str, size: int) -> list[tuple[str, int, int | None]]:
+    """All versions of an application, in pages: id, version, the one before it."""
+    found, token = [], None
+    while True:
+        query = ApplicationQuery(id=application, page_size=size, page_token=token)
+        page = timeline.application(HOST, query)
+        found += [(each.id, each.version, each.previous_version) for each in page.versions]
+        token = page.next_token
+        if token is None:
+            return found
+
+
+def test_an_application_with_a_child_that_moved(loans: Citus) -> None:
+    expected = [("B1", 3, 2), ("B1", 2, 1), ("B1", 1, 0), ("M1", 2, 1), ("B1", 0, None)]
+    assert shown("B1", 50) == shown("B1", 2) == expected
+    state = timeline.application_at(HOST, "A1", at(2))
+    assert [(each.id, each.version) for each in state.children] == [("P1", 2), ("T1", 2)]
+
+
+def test_large_documents_of_an_application_come_one_by_one(
+    loans: Citus, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    found: list[timeline.Page] = []
-    query = Query(entity=TASK, id="M1")
-    for each in said(lambda: found.append(timeline.page(HOST, query))):
-        assert tasks(each) in ([1], [2]), each.statement
-    assert [version.version for version in found[0].versions] == [2, 1, 0]
-    assert [version.previous_version for version in found[0].versions] == [1, 0, None]
+    """The limit counts in the order of the page, whatever shards the documents are on."""
+    expected = shown("A1", 50)
+    monkeypatch.setattr(statements, "READ_BYTES", 1)
+    assert shown("A1", 50) == expected
 
 
-def test_a_version_that_names_two_applications_counts_once(loans: Citus) -> None:
-    store = Store()
-    for version in range(3):
-        store.add("D1", version, {"status": version}, at(version), entity=TASK, application="A1")
-    store.add("D1", 1, {"status": 1}, at(1), entity=TASK, application="B1")
-    for size in (1, 2, 50):
-        shown, token = [], None
-        while True:
-            query = Query(entity=TASK, id="D1", page_size=size, page_token=token)
-            page = timeline.page(HOST, query)
-            shown += [(each.version, each.previous_version) for each in page.versions]
-            token = page.next_token
-            if token is None:
-                break
-        assert shown == [(2, 1), (1, 0), (0, None)]
-    assert timeline.twins(HOST, TASK, "D1", 1) == [Twin(at(1), old=False)]
-    assert HOST.anew().given_twice(page.versions[:1], whole=False) == {}
-
-
-def test_a_search_asks_the_shards_of_what_it_finds(
-    loans: Citus, said: Callable[[Callable[[], object]], list[Said]]
-) -> None:
+def test_a_search(loans: Citus) -> None:
     day = at(0).date()
     for kind, id in ((ROOT.name, "A1"), (ROOT.name, "B1"), (TASK.name, "T1"), (TASK.name, "M1")):
         SearchKey.objects.create(value="77", name="number", entity=kind, id=id, day=day)
-    found: list[timeline.Results] = []
     with pytest.MonkeyPatch.context() as patch:
         keys = [f"{kind} number" for kind in (ROOT.name, TASK.name)]
         patch.setattr(masking, "searchable_keys", lambda _viewer: keys)
-        statements = said(lambda: found.append(timeline.search(HOST, "77")))
-    assert {hit.id for hit in found[0].found} == {"A1", "B1"}
-    assert all(number <= 4 for each in statements for number in tasks(each))
+        found = timeline.search_all(HOST, ["77", "C1", "T1", "nothing"])
+    assert {text: {hit.id for hit in its.found} for text, its in found.items()} == {
+        "77": {"A1", "B1"}, "C1": {"C1"}, "T1": {"T1"}, "nothing": set(),
+    }  # fmt: skip
 
 
 def test_a_search_finds_a_key_that_is_longer_than_an_id(loans: Citus) -> None:
@@ -199,7 +183,7 @@ def test_a_worker_reads_versions_as_the_coordinator_does(loans: Citus) -> None:
             tables.page(Query(entity=TASK, id="M1"), LAST, 10),
             tables.keys(TASK, ["T1", "M1"]),
             tables.owners(TASK, ["T1", "M1"]),
-            newest.newest_documents(tables, ROOT, ["A1"]),
+            newest.newest_documents(ROOT, ["A1"]),
             tables.of_application("A1", Filters(), Order.DESC, None, 10),
             tables.children(TASK, "B1"),
             tables.keys(TASK, tables.children(TASK, "B1")),

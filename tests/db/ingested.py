@@ -142,10 +142,7 @@ def faults() -> list[str]:
         return figures.faults(entries) + wrong
 
 
-OURS = (
-    *("ingest_ledger", "ingest_gap", "ingest_unstored", "ingest_quarantine", "search_key"),
-    *("child_home", "child_moved"),
-)
+OURS = (*("ingest_ledger", "ingest_gap", "ingest_unstored", "ingest_quarantine", "search_key"),)
 
 
 def empty() -> None:

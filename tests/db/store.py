@@ -14,7 +14,6 @@ from history.daily.days import bounds, partition_name
 from history.entities import BY_NAME, ROOT, Entity
 from history.record import ChangeType
 from history.timeline import Reader
-from tests.db.installation import note_home
 
 # For questions of tests: nobody in particular asks, and sees what is masked only masked.
 HOST = Reader.on_host()
@@ -56,8 +55,6 @@ class Store:
         marks = ", ".join(["%s"] * len(row))
         with connection.cursor() as cursor:
             cursor.execute(f"INSERT INTO {kind.table} ({columns}) VALUES ({marks})", row)
-        if kind.parent is not None:
-            note_home(kind, id, str(row[-1]), moment.astimezone(UTC))
 
     def day(self, entity: Entity, moment: datetime) -> None:
         """Make the day of a moment unless it is there."""

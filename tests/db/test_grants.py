@@ -113,13 +113,10 @@ REFUSED = {
             ("late_row", "row_hash"),
             ("version_gap", "last"),
             ("search_key", "value"),
-            ("child_home", "product_instance_id"),
-            ("child_moved", "other_application"),
         )),
         *(f"{change} {table}" for change in ("DELETE FROM", "TRUNCATE") for table in (
             *("ingest_ledger", "ingest_quarantine", "ingest_gap", "search_key", "late_row"),
             *("version_gap", "gap_document", "gap_day"),
-            *("child_home", "child_moved"),
         )),
         "INSERT INTO access_journal DEFAULT VALUES",
         "INSERT INTO ingest_retired_topic VALUES ('t', 'why', now())",

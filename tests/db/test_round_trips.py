@@ -8,7 +8,6 @@ import pytest
 from django.contrib.auth.models import User
 from django.test import Client
 
-from tests.db.installation import BOTH, DISTRIBUTED
 from tests.db.store import Store, minute
 from tests.round_trips import ROUND_TRIPS, TASK, Asked, counted
 
@@ -54,25 +53,20 @@ def test_the_screen(asked: Callable[..., int], client: Client) -> None:
     assert asked("/admin/history/product-instance/A1/") == 6
 
 
-@pytest.mark.parametrize("installation", BOTH, indirect=True)
-def test_a_child(installation: str, asked: Callable[..., int], store: Store) -> None:
-    """Where the tables are distributed, one more: which application it belongs to."""
+def test_a_child(asked: Callable[..., int], store: Store) -> None:
     for version in range(3):
         store.add("T1", version, {"status": str(version)}, version, entity="product-task")
     found = asked("/api/v1/history/product-task/T1", authorization=f"Basic {SECRET}")
-    assert found == (5 if installation == DISTRIBUTED else 4)
+    assert found == 4
 
 
 @pytest.mark.parametrize("name", ROUND_TRIPS)
-@pytest.mark.parametrize("installation", BOTH, indirect=True)
-def test_a_call(installation: str, store: Store, tmp_path: Path, name: str) -> None:
+def test_a_call(store: Store, tmp_path: Path, name: str) -> None:
     for version in range(3):
         store.add("A1", version, {"rate": version}, version)
         store.add("T1", version, {"status": version}, version, entity=TASK)
-    call, plain, distributed = ROUND_TRIPS[name]
+    call, expected = ROUND_TRIPS[name]
     asked = Asked("A1", "T1", minute(60))
     call(asked)
     call(asked)
-    assert counted(lambda: call(asked), tmp_path) == (
-        distributed if installation == DISTRIBUTED else plain
-    )
+    assert counted(lambda: call(asked), tmp_path) == expected

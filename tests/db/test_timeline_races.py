@@ -18,9 +18,8 @@ from history.timeline import (
     Query,
 )
 from history.timeline.sources import statements
-from tests.db.installation import counted_as_distributed
 from tests.db.screens import A1, WHOLE, support
-from tests.db.store import HOST, T0, Store, minute
+from tests.db.store import HOST, T0, Store
 
 __all__ = ["support"]
 
@@ -104,28 +103,6 @@ def test_the_day_leaves_before_large_documents_were_read(
     after(KEYS, leave(ROOT))
     with pytest.raises(OlderThanRetentionError):
         timeline.compare(HOST, ROOT, "A1", 4, 5)
-
-
-@pytest.mark.parametrize(
-    "ask",
-    [
-        lambda: timeline.version(HOST, TASK, "T1", 5),
-        lambda: timeline.at(HOST, TASK, "T1", minute(60)),
-        lambda: timeline.compare(HOST, TASK, "T1", 2, 5),
-    ],
-)
-def test_the_day_leaves_after_the_keys_of_a_child_that_moved_were_read(
-    store: Store, after: Any, ask: Any
-) -> None:
-    """Over several shards its documents come with the next statement."""
-    after("SELECT id, version, updated_at FROM product_task_aud", leave(TASK))
-    with counted_as_distributed():
-        for version in range(6):
-            home, day = "A1" if version < 2 else "A2", 0 if version > 2 else -24 * 60
-            place = day + version
-            store.add("T1", version, {"n": version}, place, entity=TASK, application=home)
-        with pytest.raises(OlderThanRetentionError):
-            ask()
 
 
 def test_the_first_version_comes_after_an_empty_page_was_read(store: Store, after: Any) -> None:

@@ -92,11 +92,6 @@ def test_no_application_is_lost_or_repeated_while_all_of_them_change(
             " FROM generate_series(1, %s) n",
             [text, count],
         )
-        cursor.execute(  # as ingest notes it where the tables are distributed
-            "INSERT INTO child_home (entity, id, product_instance_id, newest_day)"
-            " SELECT 'participant-role', 'P' || n, 'A' || n, now() FROM generate_series(1, %s) n",
-            [count],
-        )
     seen: list[str] = []
     asked, random = {"q": text, "pageSize": "90"}, Random(1)
     for turn in range(1, count + 1):

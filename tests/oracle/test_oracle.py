@@ -20,7 +20,6 @@ from hypothesis import strategies as st
 from history.entities import ENTITIES
 from history.search_index.keys import Fingerprint, NewKeys
 from history.search_index.upsert import upsert
-from tests.db.installation import BOTH, installation
 from tests.db.store import Store
 from tests.oracle import blame, checks, reference, values
 from tests.oracle.checks import COUNTS, Api
@@ -36,8 +35,6 @@ from tests.oracle.histories import (
 )
 from tests.oracle.reference import KINDS, TYPES, Filters, Stored, World
 from tests.oracle.values import Path, Step, Value
-
-__all__ = ["installation"]
 
 HISTORIES = int(os.environ.get("ORACLE_HISTORIES", "20"))
 SHRINK = "ORACLE_NO_SHRINK" not in os.environ  # to make a failure small takes minutes
@@ -175,11 +172,10 @@ def test_the_reference_uses_nothing_that_it_judges(module: ModuleType) -> None:
         assert "history" not in ast.unparse(node)
 
 
-@pytest.mark.parametrize("installation", BOTH, indirect=True)
 @budget
 @given(made=histories(), data=st.data())
 def test_every_answer_is_that_of_the_reference(
-    installation: str, store: Store, api: Api, made: list[Made], data: st.DataObject
+    store: Store, api: Api, made: list[Made], data: st.DataObject
 ) -> None:
     compare_all(store, api, made, data)
 

@@ -28,7 +28,6 @@ from history.base.error_text import describe
 from history.base.table import counted, print_table
 from history.daily.canonical import Connection
 from history.daily.days import ForeignTableError, partition_name
-from history.distribution import child_home_table
 from history.entities import BY_NAME, BY_TABLE, ENTITIES, Entity
 from history.failure.sentences import known
 from history.kinds.day_rows import DayRows
@@ -218,7 +217,6 @@ class Run:
                 before = search_retention.oldest_searched(existing, window.oldest)
                 outcome.search_keys_removed = search_retention.remove_old(plain, before)
                 outcome.search_keys_before = before
-                child_home_table.keep(plain, search_retention.oldest_there(existing, before))
                 hold_days = settings.ANNALS.hold_days
                 gone = quarantine_retention.remove_old(plain, window, hold_days, clock.now())
                 unstored.remove_old(plain, window)

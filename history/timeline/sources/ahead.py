@@ -9,23 +9,16 @@ from typing import Any
 
 from psycopg.types.numeric import Int4
 
-from history.database.distributed import apart
 from history.entities import ENTITIES, PARTS, Entity
 from history.timeline.row import IdKey, Key
 from history.timeline.sources import statements
 from history.timeline.sources.statements import around, sql, version_row
-from history.timeline.sources.tables import (
-    MOVED,
-    Ahead,
-    Tables,
-    of_each_kind,
-    statement_of_bodies,
-)
+from history.timeline.sources.tables import Ahead, Tables, of_each_kind, statement_of_bodies
 
 # The keys are one row: of 10,000 rows with all columns most would be empty.
 _ENTITY = """
     WITH keys AS MATERIALIZED (
-        SELECT version, updated_at FROM {table} WHERE id = %s {within}
+        SELECT version, updated_at FROM {table} WHERE id = %s
     )
     SELECT bodies.*, NULL::int4[], NULL::timestamptz[] FROM ({bodies}) AS bodies
     UNION ALL
@@ -44,7 +37,7 @@ _UP_TO = """
     ) AS place
     CROSS JOIN LATERAL (
         SELECT {columns} FROM {table}
-        WHERE id = %s {within} AND updated_at = place.updated_at AND version = place.version LIMIT 1
+        WHERE id = %s AND updated_at = place.updated_at AND version = place.version LIMIT 1
     ) AS body
 """
 
@@ -52,16 +45,11 @@ _UP_TO = """
 def entity(tables: Tables, entity: Entity, id: str, below: Sequence[Key], count: int) -> None:
     """The keys of an entity, and the documents of its highest versions up to each of these numbers
     and moments, this many of each."""
-    where = tables.homes.within(entity, [id])
-    if where.several:
-        return
-    bodies = around(sql(_UP_TO, entity, within=where.text))
-    text = sql(_ENTITY, entity, within=where.text, bodies=bodies)
-    named = [id, *where.values]
+    text = sql(_ENTITY, entity, bodies=around(sql(_UP_TO, entity)))
     places = [[Int4(key.version) for key in below], [key.updated_at for key in below], Int4(count)]
     limits = [Int4(statements.READ_BYTES)] * 2
     ahead = Ahead(keys={(entity.name, id): []})
-    for *row, versions, moments in statements.fetch(text, [*named, *limits, *places, *named]):
+    for *row, versions, moments in statements.fetch(text, [id, *limits, *places, id]):
         if row[0] is not None:
             _take(ahead, entity, tuple(row))
         elif versions is not None:
@@ -81,18 +69,14 @@ def documents(tables: Tables, wanted: Mapping[Entity, Iterable[IdKey]]) -> None:
     tables.ahead.rows.clear()
     kinds: list[Entity] = []
     asked: list[tuple[str, Sequence[object]]] = []
-    together: set[frozenset[str] | None] = set()
     for entity, places in wanted.items():
         its = list(dict.fromkeys(places))
-        where = tables.homes.pinned(entity, {id for id, _ in its})
-        if its and not where.several:
-            together.add(where.homes)
+        if its:
             kinds.append(entity)
-            asked.append(statements.bounded(*statement_of_bodies(entity, its, where)))
-    if len(asked) < 2 or len(together) > 1:
+            asked.append(statements.bounded(*statement_of_bodies(entity, its)))
+    if len(asked) < 2:
         return
-    parts = statements.together(asked, one_shard=together != {None})
-    for entity, part in zip(kinds, parts, strict=True):
+    for entity, part in zip(kinds, statements.together(asked), strict=True):
         for row in part:
             _take(tables.ahead, entity, row)
 
@@ -103,23 +87,15 @@ _OF_CHILD = """
     SELECT NULL::int8, {kind}, id, version, updated_at FROM {table}
     WHERE id = ANY(ARRAY(SELECT DISTINCT id FROM {table} WHERE product_instance_id = %s))
 """
-_APART = """
-    SELECT NULL::int8, {kind}, id, version, updated_at, NULL::varchar, NULL::varchar FROM {table}
-    WHERE {owner} = %s
-"""
 
 
 def application(tables: Tables, application: str) -> None:
     """The keys of an application and of all its children."""
-    if apart():
-        text = " UNION ALL ".join(of_each_kind(_APART)) + MOVED
-        found = statements.fetch(text, [application] * (len(PARTS) + 1))
-    else:
-        children = zip(PARTS, of_each_kind(_OF_ROOT), of_each_kind(_OF_CHILD), strict=True)
-        text = " UNION ALL ".join(one if entity.root else two for entity, one, two in children)
-        found = statements.fetch(text, [application] * len(PARTS))
-    ids = {(ENTITIES[kind], id) for _, kind, id, *_ in found if kind != -1}
-    tables.keep(application, found, ids)
+    children = zip(PARTS, of_each_kind(_OF_ROOT), of_each_kind(_OF_CHILD), strict=True)
+    text = " UNION ALL ".join(one if entity.root else two for entity, one, two in children)
+    found = statements.fetch(text, [application] * len(PARTS))
+    tables.keep(found)
+    ids = {(ENTITIES[kind], id) for _, kind, id, *_ in found}
     for entity in PARTS:
         if not entity.root:
             its = [id for kind, id in ids if kind is entity]

@@ -124,22 +124,10 @@ def bounded(statement: str, values: Sequence[object]) -> tuple[str, Sequence[obj
     return around(statement), [Int4(READ_BYTES), Int4(READ_BYTES), *values]
 
 
-def together(
-    asked: Sequence[tuple[str, Sequence[object]]], *, one_shard: bool
-) -> list[list[tuple[Any, ...]]]:
-    """The rows of each of these prepared statements, in one round trip. one_shard: they have the
-    same columns, and go to the same shard, which is one statement for Citus."""
-    if not one_shard:
-        with cursors(len(asked)) as opened:
-            return prepared.run_together(opened, asked)
-    text = " UNION ALL ".join(
-        f"SELECT {number} AS part, its.* FROM ({each}) AS its"  # noqa: S608 - a number
-        for number, (each, _) in enumerate(asked)
-    )
-    found: list[list[tuple[Any, ...]]] = [[] for _ in asked]
-    for part, *row in fetch(text, [value for _, its in asked for value in its]):
-        found[part].append(tuple(row))
-    return found
+def together(asked: Sequence[tuple[str, Sequence[object]]]) -> list[list[tuple[Any, ...]]]:
+    """The rows of each of these prepared statements, in one round trip."""
+    with cursors(len(asked)) as opened:
+        return prepared.run_together(opened, asked)
 
 
 def version_row(found: tuple[Any, ...]) -> VersionRow:

@@ -2,46 +2,60 @@
 
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeAlias
 
 from psycopg.types.numeric import Int4
 
-from history.database.distributed import apart
+from history.distribution import APPLICATION
 from history.entities import ENTITIES, PARTS, Entity
 from history.timeline.query import Filters, Order, Query, Sort
 from history.timeline.row import FIRST, LAST, FirstBodies, IdKey, Key, Position, Read, VersionRow
-from history.timeline.sources import homes, several, statements
-from history.timeline.sources.homes import Homes, Named, Within
+from history.timeline.sources import statements
 from history.timeline.sources.statements import sql
 
+# Kind and id.
+Named: TypeAlias = tuple[str, str]
+
+# updated_at is bounded a second time, alone: only then does PostgreSQL leave partitions out.
+_BY_TIME = """
+    SELECT {columns} FROM {table}
+    WHERE id = %s AND updated_at >= %s AND updated_at < %s AND updated_at {sign}= %s
+      AND (updated_at, version) {sign} (%s, %s) {filters}
+    ORDER BY updated_at {order}, version {order} LIMIT %s
+"""
+
 # No index has this order. Only keys are sorted, so that only the shown bodies are read.
-_BY_VERSION = f"""
-    SELECT body.* FROM ({several.BY_VERSION}) AS page
+_BY_VERSION = """
+    SELECT body.* FROM (
+        SELECT version, updated_at FROM {table}
+        WHERE id = %s AND updated_at >= %s AND updated_at < %s
+          AND (version, updated_at) {sign} (%s, %s) {filters}
+        ORDER BY version {order}, updated_at {order} LIMIT %s
+    ) AS page
     CROSS JOIN LATERAL (
-        SELECT {{columns}} FROM {{table}}
-        WHERE id = %s {{within}} AND updated_at = page.updated_at AND version = page.version LIMIT 1
+        SELECT {columns} FROM {table}
+        WHERE id = %s AND updated_at = page.updated_at AND version = page.version LIMIT 1
     ) AS body
-    ORDER BY page.version {{order}}, page.updated_at {{order}}
-"""  # noqa: S608 - constants
+    ORDER BY page.version {order}, page.updated_at {order}
+"""
 
 _KEYS = """
-    SELECT id, version, updated_at FROM {table} WHERE id = ANY(%s) {within} AND updated_at <= %s
+    SELECT id, version, updated_at FROM {table} WHERE id = ANY(%s) AND updated_at <= %s
 """
 
 # The bounds leave out the days of none of them, before anything is planned or prepared for them.
+# OFFSET 0: Citus puts what the shards gave in this order, and goes on with that.
 _BODIES = """
-    SELECT body.* FROM unnest(%s::varchar[], %s::timestamptz[], %s::int4[])
-        AS wanted(id, updated_at, version)
-    CROSS JOIN LATERAL (
-        SELECT {columns} FROM {table}
-        WHERE id = wanted.id AND updated_at = wanted.updated_at AND version = wanted.version
-            AND updated_at BETWEEN %s AND %s {within} LIMIT 1
-    ) AS body
+    SELECT {columns} FROM unnest(%s::varchar[], %s::timestamptz[], %s::int4[])
+        WITH ORDINALITY AS wanted(id, updated_at, version, place)
+    JOIN {table} AS stored USING (id, updated_at, version)
+    WHERE stored.updated_at BETWEEN %s AND %s
+    ORDER BY place OFFSET 0
 """
 
-_OWNERS = "SELECT DISTINCT id, {owner} FROM {table} WHERE id = ANY(%s) {within}"
+_OWNERS = "SELECT DISTINCT id, {owner} FROM {table} WHERE id = ANY(%s)"
 
-_ANY = "SELECT 1 FROM {table} WHERE id = %s {within} LIMIT 1"
+_ANY = "SELECT 1 FROM {table} WHERE id = %s LIMIT 1"
 
 # The rows of one kind in a merged timeline, marked with the index of the kind.
 _SHARE = """
@@ -67,46 +81,15 @@ _KEYS_OF_PAGE = """
     WHERE id = ANY(ARRAY(SELECT DISTINCT id FROM page WHERE kind = {kind}))
 """
 
-# Where every statement is planned anew, which costs more than to read all keys of an application:
-# each table is there once, with no order. Then its children that are in other applications, too:
-# the keys of these are not all here.
-_MERGED_APART = """
-    WITH part AS MATERIALIZED ({parts}), page AS MATERIALIZED (
-        SELECT row_number() OVER () AS place, ordered.* FROM (
-            SELECT kind, id, version, updated_at FROM part
-            WHERE updated_at >= %s AND updated_at < %s
-                AND (updated_at, kind, id, version) {sign} (%s, %s, %s, %s) {filters}
-            ORDER BY updated_at {order}, kind {order}, id {order}, version {order} LIMIT %s
-        ) AS ordered
-    )
-    SELECT place, kind, id, version, updated_at, NULL::varchar, NULL::varchar FROM page
-    UNION ALL
-    SELECT NULL, kind, id, version, updated_at, NULL, NULL FROM part
-    WHERE (kind, id) IN (SELECT kind, id FROM page)
-"""
-
-_ALL_OF_PART = """
-    SELECT {kind} AS kind, id, version, updated_at, author, client_id, type FROM {table}
-    WHERE {owner} = %s
-"""
-
-MOVED = """
-    UNION ALL SELECT NULL, -1, id, NULL, NULL, entity, other_application FROM child_moved
-    WHERE product_instance_id = %s
-"""
-
 _CHILDREN = "SELECT DISTINCT id FROM {table} WHERE product_instance_id = %s"
 
 _ANY_OF_APPLICATION = "SELECT 1 FROM {table} WHERE {owner} = %s LIMIT 1"
 
 
-def statement_of_bodies(
-    entity: Entity, wanted: Sequence[IdKey], where: Within
-) -> tuple[str, list[object]]:
+def statement_of_bodies(entity: Entity, wanted: Sequence[IdKey]) -> tuple[str, list[object]]:
     """The statement that gives these versions, for statements.read, and its values."""
     moments = [key.updated_at for _, key in wanted]
-    values = [*statements.places(wanted), min(moments), max(moments), *where.values]
-    return sql(_BODIES, entity, within=where.text), values
+    return sql(_BODIES, entity), [*statements.places(wanted), min(moments), max(moments)]
 
 
 def all_of(entity: Entity, wanted: Iterable[IdKey], first: FirstBodies) -> dict[IdKey, VersionRow]:
@@ -122,10 +105,15 @@ def all_of(entity: Entity, wanted: Iterable[IdKey], first: FirstBodies) -> dict[
     return found
 
 
+def _owner(entity: Entity) -> str:
+    """The column of a kind's table that names the application."""
+    return "id" if entity.parent is None else APPLICATION
+
+
 def of_each_kind(text: str, **words: str) -> list[str]:
     """The statement for each kind of an application."""
     return [
-        sql(text, entity, kind=str(number), owner=homes.column(entity), **words)
+        sql(text, entity, kind=str(number), owner=_owner(entity), **words)
         for number, entity in enumerate(ENTITIES)
         if not entity.alone
     ]
@@ -144,49 +132,40 @@ class Ahead:
 
 @dataclass(slots=True)
 class Tables:
-    """A history.timeline.sources.source.Source. homes, ahead: what it has found already, and does
-    not ask for again."""
+    """A history.timeline.sources.source.Source. ahead: what it has found already, and does not ask
+    for again."""
 
-    homes: Homes = field(default_factory=Homes)
     ahead: Ahead = field(default_factory=Ahead)
 
     def page(self, query: Query, after: Key, limit: int) -> Read:
         entity, id, filters = query.entity, query.id, query.filters
-        where = self.homes.within(entity, [id])
-        if where.several:
-            keys = several.page(query, where, after, limit)
-            return several.first_bodies(entity, [(id, key) for key in keys], where)
         values = statements.conditions(filters)
         since, until = filters.since or FIRST.updated_at, filters.until or LAST.updated_at
         words = {
             "sign": "<" if query.order is Order.DESC else ">",
             "order": query.order.value,
             "filters": statements.FILTERS,
-            "within": where.text,
         }
         version, moment = Int4(after.version), after.updated_at
-        named = [id, *where.values]
         if query.sort is Sort.UPDATED_AT:
-            text = sql(several.BY_TIME, entity, **words)
-            bounds = [*named, since, until, moment, moment, version, *values, Int4(limit)]
+            text = sql(_BY_TIME, entity, **words)
+            bounds = [id, since, until, moment, moment, version, *values, Int4(limit)]
         else:
             if (
                 not filters.by_row
             ):  # the keys come from the index alone, as long as nothing else counts
                 words, values = {**words, "filters": ""}, []
             text = sql(_BY_VERSION, entity, **words)
-            bounds = [*named, since, until, version, moment, *values, Int4(limit), *named]
+            bounds = [id, since, until, version, moment, *values, Int4(limit), id]
         return statements.read(text, bounds)
 
     def keys(self, entity: Entity, ids: Collection[str]) -> dict[str, list[Key]]:
         ahead = self.ahead.keys
         if all((entity.name, id) in ahead for id in ids):
             return {id: sorted(its) for id in ids if (its := ahead[entity.name, id])}
-        where = self.homes.within(entity, ids)
-        text = sql(_KEYS, entity, within=where.text)
-        found: dict[str, set[Key]] = {}
-        for id, *key in homes.fetch(where, text, [list(ids), *where.values, LAST.updated_at]):
-            found.setdefault(id, set()).add(Key(*key))
+        found: dict[str, list[Key]] = {}
+        for id, *key in statements.fetch(sql(_KEYS, entity), [list(ids), LAST.updated_at]):
+            found.setdefault(id, []).append(Key(*key))
         return {id: sorted(its) for id, its in found.items()}
 
     def first_bodies(
@@ -201,28 +180,20 @@ class Tables:
         left = [place for place in wanted if (entity.name, place) not in ahead]
         if not left:
             return Read(known, [])
-        where = self.homes.pinned(entity, {id for id, _ in left})
-        if where.several:
-            found = several.first_bodies(entity, left, where)
-        else:
-            found = statements.read(*statement_of_bodies(entity, left, where))
+        found = statements.read(*statement_of_bodies(entity, left))
         return Read([*known, *found.rows], found.unread)
 
     def owners(self, entity: Entity, ids: Collection[str]) -> dict[str, set[str]]:
         found: dict[str, set[str]] = {}
         if entity.alone:
             return found
-        ids = list(ids)
-        where = self.homes.within(entity, ids)
-        text = sql(_OWNERS, entity, owner=homes.column(entity), within=where.text)
-        for id, application in homes.fetch(where, text, [ids, *where.values]):
+        text = sql(_OWNERS, entity, owner=_owner(entity))
+        for id, application in statements.fetch(text, [list(ids)]):
             found.setdefault(id, set()).add(application)
         return found
 
     def exists(self, entity: Entity, id: str) -> bool:
-        where = self.homes.within(entity, [id])
-        text = sql(_ANY, entity, within=where.text)
-        return bool(homes.fetch(where, text, [id, *where.values]))
+        return bool(statements.fetch(sql(_ANY, entity), [id]))
 
     def of_application(
         self,
@@ -241,54 +212,28 @@ class Tables:
         place = [moment, moment, Int4(kind), id, Int4(version)]
         conditions = statements.conditions(filters)
         words = {"sign": sign, "order": order.value, "filters": statements.FILTERS}
-        if apart():
-            parts = " UNION ALL ".join(of_each_kind(_ALL_OF_PART))
-            text = _MERGED_APART.format(parts=parts, **words) + MOVED
-            bounds = [since, until, *place[1:], *conditions, Int4(limit)]
-            found = statements.fetch(text, [*[application] * len(PARTS), *bounds, application])
-        else:
-            shares = " UNION ALL ".join(of_each_kind(_SHARE, **words))
-            text = _MERGED.format(
-                shares=shares, order=order.value, keys="".join(of_each_kind(_KEYS_OF_PAGE))
-            )
-            share = [application, since, until, *place, *conditions, Int4(limit)]
-            found = statements.fetch(text, [*share * len(PARTS), Int4(limit)])
-        page = sorted(row[:5] for row in found if row[0] is not None)
-        versions = [(ENTITIES[kind], id, Key(version, at)) for _, kind, id, version, at in page]
-        self.keep(
-            application,
-            [row for row in found if row[0] is None],
-            {(entity, id) for entity, id, _ in versions},
-        )
-        return versions
+        shares = " UNION ALL ".join(of_each_kind(_SHARE, **words))
+        keys = "".join(of_each_kind(_KEYS_OF_PAGE))
+        text = _MERGED.format(shares=shares, order=order.value, keys=keys)
+        share = [application, since, until, *place, *conditions, Int4(limit)]
+        found = statements.fetch(text, [*share * len(PARTS), Int4(limit)])
+        self.keep(row for row in found if row[0] is None)
+        page = sorted(row for row in found if row[0] is not None)
+        return [(ENTITIES[kind], id, Key(version, at)) for _, kind, id, version, at in page]
 
-    def keep(
-        self,
-        application: str,
-        found: Sequence[tuple[Any, ...]],
-        ids: Collection[tuple[Entity, str]],
-    ) -> None:
-        """Note the keys of these entities, and which children moved."""
-        if apart():
-            self.homes.moved(
-                application, [(row[5], row[2], row[6]) for row in found if row[1] == -1]
-            )
-            self.homes.seen(application, ids)
+    def keep(self, found: Iterable[tuple[Any, ...]]) -> None:
+        """Note the keys of these entities: all of them."""
         keys: dict[Named, list[Key]] = {}
-        for _, kind, id, version, at, *_ in found:
-            if kind != -1:
-                keys.setdefault((ENTITIES[kind].name, id), []).append(Key(version, at))
-        elsewhere = self.homes.elsewhere(application)
-        self.ahead = Ahead(keys={name: its for name, its in keys.items() if name not in elsewhere})
+        for _, kind, id, version, at in found:
+            keys.setdefault((ENTITIES[kind].name, id), []).append(Key(version, at))
+        self.ahead = Ahead(keys=keys)
 
     def children(self, entity: Entity, application: str) -> list[str]:
         found = self.ahead.children.get((entity.name, application))
         if found is None:
-            rows = statements.fetch(sql(_CHILDREN, entity), [application])
-            found = [id for (id,) in rows]
-        self.homes.seen(application, ((entity, id) for id in found))
+            found = [id for (id,) in statements.fetch(sql(_CHILDREN, entity), [application])]
         return found
 
     def belongs(self, entity: Entity, application: str) -> bool:
-        text = sql(_ANY_OF_APPLICATION, entity, owner=homes.column(entity))
+        text = sql(_ANY_OF_APPLICATION, entity, owner=_owner(entity))
         return bool(statements.fetch(text, [application]))
