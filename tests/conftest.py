@@ -1,5 +1,6 @@
 """What holds for all tests in this process."""
 
+import itertools
 import os
 import sys
 from collections.abc import Iterator
@@ -15,6 +16,9 @@ __all__ = ["run_apache", "run_server"]
 
 # A failed comparison says what was compared. Before the tests that import it.
 pytest.register_assert_rewrite("tests.oracle.checks")
+
+# What is in them computes most of the time.
+BUSY = ("db", "unit")
 
 # Hypothesis without its clock: a busy machine is not a failure. Here, because settings count for
 # the modules that are imported after them.
@@ -39,8 +43,10 @@ def no_document_of_other_settings() -> Iterator[None]:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out the second broker of what is marked with one_broker, unless
-    ANNALS_TEST_BOTH_BROKERS=1, as `scripts/matrix` sets it."""
+    """Mix the files where several workers take them, and leave out the second broker of what is
+    marked with one_broker, unless ANNALS_TEST_BOTH_BROKERS=1, as `scripts/matrix` sets it."""
+    if hasattr(config, "workerinput"):
+        items[:] = _mixed(items)
     if os.environ.get("ANNALS_TEST_BOTH_BROKERS") == "1":
         return
     left_out = [
@@ -49,3 +55,15 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if left_out:
         config.hook.pytest_deselected(items=left_out)
         items[:] = [item for item in items if item not in left_out]
+
+
+def _mixed(items: list[pytest.Item]) -> list[pytest.Item]:
+    """The files of BUSY folders between the others, which take longer and mostly wait. So the cores
+    always have work, and no worker has a long file at the end."""
+    waiting: list[list[pytest.Item]] = []
+    busy: list[list[pytest.Item]] = []
+    for path, tests in itertools.groupby(items, lambda item: item.path):
+        (busy if path.parent.name in BUSY else waiting).append(list(tests))
+    waiting.reverse()  # tests/system first
+    pairs = itertools.zip_longest(waiting, busy, fillvalue=[])
+    return [item for one, other in pairs for item in (*one, *other)]

@@ -78,13 +78,14 @@ class Database:
     def count(self, table: str = "product_instance_aud") -> int:
         return int(self.query(f"SELECT count(*) FROM {table}")[0]["count"])
 
-    def stored(self) -> Counter[tuple[str, str, int, object]]:
-        """Topic, id, version and the number in the snapshot of every row of every kind."""
+    def stored(self, where: str = "") -> Counter[tuple[str, str, int, object]]:
+        """Topic, id, version and the number in the snapshot of every row of every kind. where: a
+        condition, as SQL."""
         return Counter(
             (entity.topics[0], *row.values())
             for entity in ENTITIES
             for row in self.query(
-                f"SELECT id, version, (data->>'n')::bigint AS n FROM {entity.table}"
+                f"SELECT id, version, (data->>'n')::bigint AS n FROM {entity.table} {where}"
             )
         )
 
@@ -146,6 +147,16 @@ def command(
         [sys.executable, "manage.py", *words],
         cwd=root, env=env, capture_output=True, text=True, timeout=120,
     )  # fmt: skip
+
+
+def make_tables(env: dict[str, str], server: Postgres) -> None:
+    """Migrate, and give the logins of the web and the consumer their rights. env: as the owner."""
+    grants = ["grants", "--apply"]
+    for role, login in (("web", logins.WEB), ("consumer", logins.CONSUMER)):
+        grants += ["--login", role, login, str(server.password_file(login))]
+    for words in (["migrate", "--verbosity", "0"], grants):
+        done = command(env, *words)
+        assert done.returncode == 0, done.stdout + done.stderr
 
 
 class Running:
@@ -239,6 +250,11 @@ class Consumers:
 
     def manage(self, *words: str) -> subprocess.CompletedProcess[str]:
         return command(self.env, *words, root=self.root)
+
+    def ledger(self) -> dict[str, Any]:
+        """What `annals ledger --json` says."""
+        found: dict[str, Any] = shaped("ledger", self.manage("ledger", "--json").stdout)
+        return found
 
     def stop(self) -> None:
         for running in self.all:

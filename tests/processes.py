@@ -19,7 +19,7 @@ from annals.embedded.broker import Daemon
 from annals.embedded.postgres import Postgres
 from history.daily import days
 from history.entities import ENTITIES
-from tests.consuming import Consumers, Database, Feed, command, environment
+from tests.consuming import Consumers, Database, Feed, environment, make_tables
 from tests.messages import NOW
 
 TEMPLATE = "template_annals"
@@ -46,12 +46,7 @@ def run_server() -> Iterator[Postgres]:
         plain.execute(f"CREATE DATABASE {TEMPLATE} OWNER {logins.OWNER}")
     env = {name: value for name, value in os.environ.items() if not name.startswith("ANNALS_")}
     owner = made.url(TEMPLATE, logins.OWNER)
-    env |= {"DATABASE_URL": owner, "ANNALS_HOME": str(made.home)}
-    web = ("--login", "web", logins.WEB, str(made.password_file(logins.WEB)))
-    consumer = ("--login", "consumer", logins.CONSUMER, str(made.password_file(logins.CONSUMER)))
-    for words in (("migrate",), ("grants", "--apply", *web, *consumer)):
-        done = command(env, *words)
-        assert done.returncode == 0, done.stderr
+    make_tables(env | {"DATABASE_URL": owner, "ANNALS_HOME": str(made.home)}, made)
     with psycopg.connect(owner, autocommit=True) as plain:
         for entity, number in itertools.product(ENTITIES, (-1, 0, 1)):
             days.create(plain, entity.table, NOW.date() + timedelta(days=number))

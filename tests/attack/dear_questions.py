@@ -7,8 +7,6 @@ import threading
 import time
 from collections.abc import Iterator
 
-import psycopg
-
 from tests.attack.web import Figure, Site, slowest, together
 
 LONG = "attack-long"
@@ -28,7 +26,7 @@ def repeated(site: Site, *, fast: bool) -> Iterator[Figure]:
     comparisons of two large documents, and pages of them."""
     site.store(LONG, VERSIONS, 100)
     site.store(CHEAP, 3, 10)
-    _store_large(site.url)
+    site.store_all(LARGE, _large_documents())
     blames = f"a blame of {VERSIONS} versions"
     attacks = [(6, blames, f"{API}/{LONG}/blame")]
     if not fast:
@@ -67,25 +65,19 @@ def repeated(site: Site, *, fast: bool) -> Iterator[Figure]:
             yield Figure(f"{clients}: slowest short timeline", other, limit, "s")
 
 
-def _store_large(url: str) -> None:
-    """Store versions of 800 KB, whose lists are in another order in each."""
+def _large_documents() -> Iterator[str]:
+    """Versions of 800 KB, whose lists are in another order in each."""
     chance = random.Random(1)
     items: list[dict[str, object]] = [
         {"pid": f"p{n}", "name": f"name {n} " + "x" * 20, "sub": [{"k": k} for k in range(8)]}
         for n in range(3000)
     ]
     grid = [[chance.random() for _ in range(3)] for _ in range(1500)]
-    with psycopg.connect(url) as plain:
-        for version in range(LARGE_VERSIONS):
-            items = [{**item, "v": chance.random()} for item in items]
-            chance.shuffle(items)
-            chance.shuffle(grid)
-            plain.execute(
-                "INSERT INTO product_instance_aud (id, version, data, updated_at, client_id, type)"
-                " VALUES (%s, %s, %s, now() - interval '1 hour' + %s * interval '1 second',"
-                " 'attack', least(%s, 1))",
-                [LARGE, version, json.dumps({"items": items, "grid": grid}), version, version],
-            )
+    for _ in range(LARGE_VERSIONS):
+        items = [{**item, "v": chance.random()} for item in items]
+        chance.shuffle(items)
+        chance.shuffle(grid)
+        yield json.dumps({"items": items, "grid": grid})
 
 
 def deadline(site: Site, *, fast: bool) -> Iterator[Figure]:

@@ -2,11 +2,10 @@
 
 import json
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-import psycopg
 import requests
 
 from tests.attack.web import Figure, Site, Web
@@ -82,7 +81,7 @@ def run(site: Site, *, fast: bool) -> Iterator[Figure]:
     """Ask for each of them, one after another. The small attack does not measure the memory: it may
     share its server with other attacks."""
     for giant in GIANTS:
-        _store(site.url, giant.id, giant.documents(giant.fast if fast else giant.versions))
+        site.store_all(giant.id, giant.documents(giant.fast if fast else giant.versions))
     with site.serve_alone() as web:
         browser = _browser(web)
         for giant in GIANTS:
@@ -96,16 +95,6 @@ def run(site: Site, *, fast: bool) -> Iterator[Figure]:
                 yield Figure(f"{what}: its size", round(size / 1e6, 1), ANSWER_MB, "MB")
                 if not fast:
                     yield Figure(f"{what}: peak of a worker", _peak(web.pid), PEAK_MB, "MB")
-
-
-def _store(url: str, id: str, documents: Iterable[str]) -> None:
-    with psycopg.connect(url, autocommit=True) as plain, plain.cursor() as cursor:
-        cursor.executemany(
-            "INSERT INTO product_instance_aud (id, version, data, updated_at, client_id, type)"
-            " VALUES (%s, %s, %s, now() - interval '1 hour' + %s * interval '1 second', 'attack',"
-            " least(%s, 1))",
-            [(id, number, text, number, number) for number, text in enumerate(documents)],
-        )
 
 
 def _browser(web: Web) -> requests.Session:

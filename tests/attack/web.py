@@ -14,7 +14,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,10 +26,10 @@ from annals import env
 from annals.embedded import process
 from annals.embedded.postgres import Postgres
 from tests import need
+from tests.consuming import until
 
 ROOT = Path(__file__).resolve().parents[2]
 NGINX = ROOT / "docker" / "nginx" / "nginx.conf"
-START_S = 60
 LOGIN = "Basic " + base64.b64encode(b"support:support").decode()
 
 
@@ -158,6 +158,7 @@ class Site:
             "DATABASE_URL": self.url,
             "ANNALS_DEMO": "true",
             "ANNALS_HOME": str(self.folder / "home"),
+            "ANNALS_RETENTION_DAYS": "12",  # few days to make
             "TMPDIR": str(self.folder),
             **{name: value for name, value in settings.items() if name in known},
         }
@@ -189,6 +190,16 @@ class Site:
                 (id, max(1, size // 32), fields, versions, versions),
             )
 
+    def store_all(self, id: str, documents: Iterable[str]) -> None:
+        """Store these versions of an application, a second apart."""
+        with psycopg.connect(self.url, autocommit=True) as plain, plain.cursor() as cursor:
+            cursor.executemany(
+                "INSERT INTO product_instance_aud (id, version, data, updated_at, client_id, type)"
+                " VALUES (%s, %s, %s, now() - interval '1 hour' + %s * interval '1 second',"
+                " 'attack', least(%s, 1))",
+                [(id, number, text, number, number) for number, text in enumerate(documents)],
+            )
+
     @contextmanager
     def serve(self, **settings: str) -> Iterator[Web]:
         """The web server with these settings behind its proxy, ready; in the block of `one_server`,
@@ -216,7 +227,8 @@ class Site:
         """The web server behind nginx as docker/nginx/nginx.conf configures it. changes: to that
         text. Its waits are a second, so that attacks need not last."""
         program = need.nginx()
-        with self._serving(settings) as web:
+        environment = self.environment(settings) | {"DATABASE_URL": self.web_url}
+        with gunicorn(environment, self.folder) as web:
             (port,) = process.free_ports([None])
             text = NGINX.read_text()
             for old, new in {
@@ -232,46 +244,48 @@ class Site:
             file.write_text(text)
             command = [program, "-c", str(file), "-g", "daemon off; master_process off;"]
             proxy = subprocess.Popen([*command, "-p", str(self.folder)])
+            web.url = self.url
             found = Web(port, web.log, self.url, web.pid)
             found.behind = web
             try:
-                deadline = time.monotonic() + START_S
-                while found.get("/healthz").status != 200:
-                    if time.monotonic() > deadline:
-                        raise RuntimeError("the proxy does not answer")
-                    time.sleep(0.1)
+                until(lambda: answers(found), web.log.read_text)
                 yield found
             finally:
                 proxy.terminate()
                 proxy.wait(20)
 
-    @contextmanager
-    def _serving(self, settings: Mapping[str, str]) -> Iterator[Web]:
-        (port,) = process.free_ports([None])
-        log = self.folder / f"web-{secrets.token_hex(4)}.log"
-        with log.open("w") as file:
-            server = subprocess.Popen(
-                [*(sys.executable, "-m", "gunicorn", "--config", "python:annals.server"),
-                 *("--bind", f"127.0.0.1:{port}", "annals.wsgi")],
-                cwd=ROOT, env=self.environment(settings) | {"DATABASE_URL": self.web_url},
-                stdout=file, stderr=file,
-            )  # fmt: skip
-        web = Web(port, log, self.url, server.pid)
+
+def answers(web: Web) -> bool:
+    """Whether each of its workers does: each hashes the password of `support` once."""
+    return all(web.get("/api/v1/completeness").status == 200 for _ in range(6))
+
+
+@contextmanager
+def gunicorn(
+    env: Mapping[str, str], folder: Path, *words: str, root: Path = ROOT, ready: str = "/healthz"
+) -> Iterator[Web]:
+    """The production web of a project; its log is in the folder. words: more of its command line.
+    ready: what answers 200 when it may be asked."""
+    (port,) = process.free_ports([None])
+    log = folder / f"web-{secrets.token_hex(4)}.log"
+    command = [sys.executable, "-m", "gunicorn", "--config", "python:annals.server", *words]
+    with log.open("w") as file:
+        server = subprocess.Popen(
+            [*command, "--bind", f"127.0.0.1:{port}", "annals.wsgi"],
+            cwd=root, env=env, stdout=file, stderr=file,
+        )  # fmt: skip
+    web = Web(port, log, env["DATABASE_URL"], server.pid)
+    try:
+        until(lambda: web.get(ready).status == 200 or server.poll() is not None, log.read_text)
+        assert server.poll() is None, log.read_text()
+        yield web
+    finally:
+        server.terminate()
         try:
-            deadline = time.monotonic() + START_S
-            # Each worker hashes the password of `support` once.
-            while not all(web.get("/api/v1/completeness").status == 200 for _ in range(6)):
-                if time.monotonic() > deadline:
-                    raise RuntimeError(f"the web server does not answer:\n{log.read_text()}")
-                time.sleep(0.2)
-            yield web
-        finally:
-            server.terminate()
-            try:
-                server.wait(30)
-            except subprocess.TimeoutExpired:
-                server.kill()
-                server.wait()
+            server.wait(30)
+        except subprocess.TimeoutExpired:
+            server.kill()
+            server.wait()
 
 
 @contextmanager

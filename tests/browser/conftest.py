@@ -14,6 +14,9 @@ from pytest_django import DjangoDbBlocker
 from pytest_django.live_server_helper import LiveServer
 
 from history import labels
+from history.base import clock
+from history.entities import ROOT
+from history.gap_models import GapRun, VersionGap
 from history.models import FieldLabel, Person
 from tests.browser.picture import launch
 from tests.db.store import T0, Store
@@ -101,6 +104,15 @@ def _fill(store: Store) -> None:
     store.add("R1", 0, person, 2, entity="participant-role", application="A1")
     changed = {**person, "passport": {"series": "4510", "number": "998877"}}
     store.add("R1", 1, changed, 3, entity="participant-role", application="A1")
+    now = clock.now()
+    GapRun.objects.create(
+        id=1, started_at=now, seconds=1, days=3, quarantined=0, removed_before=now.date()
+    )
+    VersionGap.objects.create(
+        entity=ROOT.name, document="Ш" * 32, first=1, last=2_147_483_646, beginning=False,
+        client_id="w" * 64, since=now - timedelta(days=2), until=now, found_at=now,
+        closed_at=None, outcome="",
+    )  # fmt: skip
 
 
 def _tables() -> set[str]:

@@ -2,20 +2,16 @@
 
 python -m tests.browser.picture page /admin/... docs/images/timeline
 python -m tests.browser.picture shop docs/images/shop
-python -m tests.browser.picture moving NUMBER docs/images/timeline.gif
 
 page: one of Annals, in both languages. shop: the example shop next to Annals (`scripts/demo
---with-shop`), with one more change of an order in each. moving: a clerk finds the application
-NUMBER and who changed its interest rate; needs ffmpeg.
+--with-shop`), with one more change of an order in each.
 """
 
 import base64
-import subprocess
 from argparse import ArgumentParser, Namespace
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
-from playwright.sync_api import Browser, Locator, Page, Playwright, sync_playwright
+from playwright.sync_api import Browser, Page, Playwright, sync_playwright
 
 from tests import need
 
@@ -118,91 +114,13 @@ def of_shop(browser: Browser, given: Namespace) -> None:
         keep(browser, page.screenshot(), given.file, language)
 
 
-FRAMES_PER_SECOND = 4
-# Headless Chromium draws no pointer.
-POINTER = """([x, y]) => {
-    let dot = document.getElementById("pointer");
-    if (!dot) {
-        dot = document.createElement("div");
-        dot.id = "pointer";
-        dot.style.cssText = "position: fixed; z-index: 99; width: 18px; height: 18px; margin: -9px;"
-            + "border-radius: 50%; background: rgba(220, 80, 40, 0.65); pointer-events: none";
-        document.body.append(dot);
-    }
-    dot.style.left = x + "px";
-    dot.style.top = y + "px";
-}"""
-# The colours of the whole picture, then the picture with them; only what changes is in a frame.
-COLOURS = (
-    "split[a][b];[a]palettegen=max_colors=96[c];[b][c]paletteuse=dither=none:diff_mode=rectangle"
-)
-
-
-class Film:
-    """Screenshots of a page, one for each frame."""
-
-    def __init__(self, page: Page, folder: Path) -> None:
-        self._page, self._folder = page, folder
-        self._at = (500.0, 300.0)
-        self._count = 0
-
-    def hold(self, seconds: float) -> None:
-        """Show the page as it is for a while."""
-        for _ in range(round(seconds * FRAMES_PER_SECOND)):
-            self._page.evaluate(POINTER, list(self._at))
-            self._page.screenshot(path=self._folder / f"{self._count:03}.png")
-            self._count += 1
-
-    def go_to(self, place: Locator) -> None:
-        """Move the pointer to the middle of something."""
-        place.scroll_into_view_if_needed()
-        box = place.bounding_box()
-        assert box is not None
-        (x, y), steps = self._at, 3
-        to_x, to_y = box["x"] + min(box["width"] / 2, 120), box["y"] + box["height"] / 2
-        for step in range(1, steps + 1):
-            self._at = (x + (to_x - x) * step / steps, y + (to_y - y) * step / steps)
-            self._page.mouse.move(*self._at)
-            self.hold(1 / FRAMES_PER_SECOND)
-
-    def click(self, place: Locator) -> None:
-        self.go_to(place)
-        place.click()
-        self._page.wait_for_selector("html[data-ready]")
-
-
-def moving(browser: Browser, given: Namespace) -> None:
-    """Ten seconds: search, timeline, the versions that changed one field."""
-    with TemporaryDirectory() as folder:
-        page = opened(browser, given, "en", f"{given.annals}/admin/", "support")
-        speak(page, "en")
-        film = Film(page, Path(folder))
-        film.hold(0.5)
-        search = page.locator("input[name=q]:visible").first
-        film.click(search)
-        for at in range(0, len(given.what), 4):
-            search.press_sequentially(given.what[at : at + 4])
-            film.hold(1 / FRAMES_PER_SECOND)
-        search.press("Enter")
-        page.wait_for_url("**/applications/**")
-        page.wait_for_selector("html[data-ready]")
-        film.hold(2)
-        film.go_to(page.locator("a[href*='path=']:visible").nth(3))
-        film.hold(1)
-        film.click(page.locator("a:visible", has_text="Interest rate").first)
-        film.hold(3)
-        words = ["ffmpeg", "-y", "-loglevel", "error", "-framerate", str(FRAMES_PER_SECOND)]
-        words += ["-i", f"{folder}/%03d.png", "-vf", f"scale=896:-1:flags=lanczos,{COLOURS}"]
-        subprocess.run([*words, given.file], check=True)
-
-
-KINDS = {"page": (of_page, 1280, 860), "shop": (of_shop, 900, 820), "moving": (moving, 1120, 700)}
+KINDS = {"page": (of_page, 1280, 860), "shop": (of_shop, 900, 820)}
 
 
 def main() -> None:
     parser = ArgumentParser(description=__doc__)
     parser.add_argument("kind", choices=KINDS)
-    parser.add_argument("what", nargs="?", help="the page, from /admin/ on; or NUMBER")
+    parser.add_argument("what", nargs="?", help="the page, from /admin/ on")
     parser.add_argument("file", help="where the picture goes; without .LANGUAGE.webp")
     parser.add_argument("--annals", default="http://127.0.0.1:8000")
     parser.add_argument("--shop", default="http://127.0.0.1:8001")

@@ -4,7 +4,6 @@ import os
 import shutil
 import time
 from contextlib import suppress
-from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
@@ -15,18 +14,10 @@ GB = 1 << 30
 START_SECONDS = 3600
 
 
-@dataclass(frozen=True, slots=True)
-class Took:
-    """Work that moved this number of bytes."""
-
-    what: str
-    bytes: int
-    seconds: float
-
-    def __str__(self) -> str:
-        gigabytes = self.bytes / GB
-        rate = self.bytes / self.seconds / 1e6
-        return f"{self.what}: {gigabytes:.2f} GB in {self.seconds:.0f} s, {rate:.0f} MB/s"
+def took(what: str, folder: Path, began: float) -> str:
+    """What moved the bytes of this folder since then, as a line."""
+    moved, seconds = size(folder), time.monotonic() - began
+    return f"{what}: {moved / GB:.2f} GB in {seconds:.0f} s, {moved / seconds / 1e6:.0f} MB/s"
 
 
 def size(folder: Path) -> int:
@@ -56,7 +47,7 @@ def primary(folder: Path) -> tuple[Postgres, Path]:
     return server, archive
 
 
-def back_up(server: Postgres, folder: Path) -> Took:
+def back_up(server: Postgres, folder: Path) -> str:
     """pg_basebackup into folder/data, with the WAL that it needs itself."""
     began = time.monotonic()
     source = f"host={process.HOST} port={server.port()} user=annals"
@@ -64,7 +55,7 @@ def back_up(server: Postgres, folder: Path) -> Took:
         what = ("--checkpoint=fast", "--wal-method=stream", "--dbname", source)
         password = (server.home / "password").read_text()
         postgres.run(owner, "pg_basebackup", "--pgdata", fresh, *what, PGPASSWORD=password)
-    return Took("pg_basebackup", size(folder / "data"), time.monotonic() - began)
+    return took("pg_basebackup", folder / "data", began)
 
 
 def restore(backup: Path, archive: Path, to: datetime, source: Postgres, home: Path) -> Postgres:

@@ -65,24 +65,25 @@ def topic_id(broker: Daemon, name: str) -> str:
     return str(described.topic_id)
 
 
-def cut(node: Apache, topic: str, offset: int) -> None:
-    """Have partition 0 of the topic end at this offset, as if the node had lost what it had not
-    yet written to its disk. Batches are cut as a whole."""
+def cut(node: Apache, topic: str, offset: int, partitions: int = 1) -> None:
+    """Have the first partitions of the topic end at this offset, as if the node had lost what it
+    had not yet written to its disk. Batches are cut as a whole."""
     node.kill()
     data = node.home / "data"
-    [log] = (data / f"{topic}-0").glob("*.log")
-    content, at = log.read_bytes(), 0
-    while at < len(content):
-        base, length = struct.unpack_from(">qi", content, at)
-        if base >= offset:
-            break
-        at += 12 + length
-    with log.open("r+b") as opened:
-        opened.truncate(at)
-    # Made anew from the log.
-    for found in log.parent.iterdir():
-        if found.suffix in (".index", ".timeindex", ".txnindex", ".snapshot"):
-            found.unlink()
+    for partition in range(partitions):
+        [log] = (data / f"{topic}-{partition}").glob("*.log")
+        content, at = log.read_bytes(), 0
+        while at < len(content):
+            base, length = struct.unpack_from(">qi", content, at)
+            if base >= offset:
+                break
+            at += 12 + length
+        with log.open("r+b") as opened:
+            opened.truncate(at)
+        # Made anew from the log.
+        for found in log.parent.iterdir():
+            if found.suffix in (".index", ".timeindex", ".txnindex", ".snapshot"):
+                found.unlink()
     for found in data.glob("*-checkpoint"):
         found.unlink()
     node.start()

@@ -16,26 +16,14 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
 )
 
 from annals.embedded.process import free_ports
-from history.entities import ENTITIES
 from tests.apache.broker import USER, Apache
 from tests.consuming import Consumers, Database, Feed, complete, environment, send, until
 from tests.kafka import brokers
 from tests.messages import TOPIC, value
 from tests.processes import consumers, database, server
 
-pytestmark = pytest.mark.kafka
+pytestmark = [pytest.mark.kafka, pytest.mark.parametrize("broker", ["apache"], indirect=True)]
 __all__ = ["consumers", "database", "server"]
-
-
-@pytest.fixture
-def broker(apache: Apache) -> Apache:
-    """Only this one here."""
-    return apache
-
-
-@pytest.fixture
-def topics(broker: Apache) -> list[str]:
-    return brokers.create(broker, [topic for entity in ENTITIES for topic in entity.topics])
 
 
 @pytest.fixture
@@ -161,7 +149,7 @@ def test_marks_of_transactions_are_holes_and_no_loss(
     assert summary["stored"] == 16
     ids = database.query("SELECT DISTINCT id FROM product_instance_aud ORDER BY id")
     assert [row["id"] for row in ids] == ["kept", "last"]
-    figures = json.loads(consumers.manage("ledger", "--json").stdout)
+    figures = consumers.ledger()
     assert figures["ok"]
     assert figures["totals"]["skipped"] == 3 * 5 + 6
     assert figures["totals"]["lost"] == 0
@@ -182,7 +170,7 @@ def test_a_transaction_for_each_message(
     consumers.env["ANNALS_KAFKA_FETCH_WAIT_MAX_MS"] = "500"
     summary = consumers.drain("--topics", TOPIC)
     assert summary["stored"] == 200
-    figures = json.loads(consumers.manage("ledger", "--json").stdout)
+    figures = consumers.ledger()
     assert figures["ok"]
     assert (figures["totals"]["skipped"], figures["totals"]["lost"]) == (200, 0)
     [row] = database.query(

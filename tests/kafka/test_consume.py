@@ -1,6 +1,5 @@
 """`annals consume` on both brokers, from the message to the row."""
 
-import json
 import signal
 import time
 from pathlib import Path
@@ -116,7 +115,7 @@ def test_a_topic_made_again_is_read_from_its_start(
     send(broker.client(), *((TOPIC, value(id="b", version=n), "b") for n in range(4)))
     assert consumers.drain("--topics", TOPIC)["stored"] == 4
     assert database.count() == 14
-    figures = json.loads(consumers.manage("ledger", "--json").stdout)
+    figures = consumers.ledger()
     assert figures["ok"]
     mine = [each for each in figures["partitions"] if each["partition"] == 0]
     assert {(each["current"], each["read"]) for each in mine} == {(False, 10), (True, 4)}

@@ -6,32 +6,23 @@ from typing import Any
 import pytest
 from confluent_kafka import Producer
 
-from history.entities import ENTITIES
 from tests.apache.broker import Apache
-from tests.consuming import Consumers, Database, send, until
+from tests.consuming import Consumers, Database, until
 from tests.kafka import brokers
 from tests.messages import TOPIC, value
 from tests.processes import consumers, database, server
 
-pytestmark = pytest.mark.kafka
+# Only Apache Kafka keeps its log in a file.
+pytestmark = [pytest.mark.kafka, pytest.mark.parametrize("broker", ["apache"], indirect=True)]
 __all__ = ["consumers", "database", "server"]
 
 
-@pytest.fixture
-def broker(apache: Apache) -> Apache:
-    """Only Apache Kafka keeps its log in a file."""
-    return apache
-
-
-@pytest.fixture
-def topics(broker: Apache) -> list[str]:
-    return brokers.create(broker, [topic for entity in ENTITIES for topic in entity.topics])
-
-
-def produce(broker: Apache, name: str, count: int) -> None:
+def produce(broker: Apache, name: str, count: int, partition: int = 0) -> None:
     """Versions 0 to count - 1 of an application, each in a batch of its own."""
-    client = {**broker.client(), "batch.num.messages": 1}
-    send(client, *((TOPIC, value(id=name, version=n)) for n in range(count)))
+    producer = Producer({**broker.client(), "acks": "all", "batch.num.messages": 1})
+    for number in range(count):
+        producer.produce(TOPIC, value(id=name, version=number), partition=partition)
+    assert producer.flush(60) == 0
 
 
 def stored(database: Database) -> set[tuple[str, int]]:
@@ -50,20 +41,32 @@ def cuts(consumers: Consumers) -> list[dict[str, Any]]:
     return [each for each in json.loads(told.stdout)["partitions"] if each["logCut"]]
 
 
-@pytest.mark.parametrize("new", [2, 10, 30], ids=["shorter", "as long", "longer"])
 def test_cut_and_grown_again_while_no_consumer_ran(
-    consumers: Consumers, database: Database, broker: Apache, new: int
+    consumers: Consumers, database: Database, broker: Apache
 ) -> None:
-    produce(broker, "old", 20)
-    assert consumers.drain("--topics", TOPIC)["read"] == 20
-    brokers.cut(broker, TOPIC, 10)
-    produce(broker, "new", new)
+    """A log that is shorter than before, as long, longer, and one with a marker of a transaction
+    where the last message was."""
+    brokers.delete(broker, [TOPIC])
+    brokers.create(broker, [TOPIC], partitions=4)
+    for partition in range(4):
+        produce(broker, f"old{partition}", 20, partition)
+    assert consumers.drain("--topics", TOPIC)["read"] == 80
+    brokers.cut(broker, TOPIC, 10, partitions=4)
+    for partition, count in enumerate((2, 10, 30)):
+        produce(broker, f"new{partition}", count, partition)
+    producer = Producer({**broker.client(), "transactional.id": "upstream"})
+    producer.init_transactions(30)
+    for number in range(10):
+        producer.begin_transaction()
+        producer.produce(TOPIC, value(id="new3", version=number), partition=3)
+        producer.commit_transaction(30)
     consumers.drain("--topics", TOPIC)
-    assert stored(database) == versions(old=20, new=new)
+    old = versions(**{f"old{partition}": 20 for partition in range(4)})
+    assert stored(database) == old | versions(new0=2, new1=10, new2=30, new3=10)
     assert "was cut" in consumers.all[-1].said()
-    [cut] = cuts(consumers)
-    assert (cut["partition"], cut["nextOffset"], cut["current"]) == (0, 20, False)
-    assert "CUT" in consumers.manage("ledger").stdout
+    found = {each["partition"]: (each["nextOffset"], each["current"]) for each in cuts(consumers)}
+    assert found == dict.fromkeys(range(4), (20, False))
+    assert consumers.manage("ledger").stdout.count("CUT") == 4
     # From then on reading continues where it was.
     produce(broker, "later", 3)
     assert consumers.drain("--topics", TOPIC)["read"] == 3
@@ -84,23 +87,6 @@ def test_cut_and_grown_again_while_the_consumer_is_frozen(
     running.wake()
     until(lambda: stored(database) == versions(old=20, new=30), running.said)
     running.terminate()
-    assert len(cuts(consumers)) == 1
-
-
-def test_a_marker_is_where_the_last_message_was(
-    consumers: Consumers, database: Database, broker: Apache
-) -> None:
-    produce(broker, "old", 20)
-    consumers.drain("--topics", TOPIC)
-    brokers.cut(broker, TOPIC, 10)
-    producer = Producer({**broker.client(), "transactional.id": "upstream"})
-    producer.init_transactions(30)
-    for number in range(10):
-        producer.begin_transaction()
-        producer.produce(TOPIC, value(id="new", version=number), partition=0)
-        producer.commit_transaction(30)
-    consumers.drain("--topics", TOPIC)
-    assert stored(database) == versions(old=20, new=10)
     assert len(cuts(consumers)) == 1
 
 

@@ -109,7 +109,7 @@ def test_the_ledger_says_it_although_no_consumer_ever_ran(
     produce(broker, HURRIED, 100, age=1800)
     said = consumers.manage("ledger").stdout
     assert f"UNREAD {HURRIED}[0] (never read): 100 messages; data will be lost in 29 min" in said
-    [found] = json.loads(consumers.manage("ledger", "--json").stdout)["losses"]
+    [found] = consumers.ledger()["losses"]
     assert (found["topic"], found["unread"]) == (HURRIED, 100)
     assert found["lossSeconds"] == pytest.approx(1750, abs=50)
     assert found["catchUpSeconds"] is not None

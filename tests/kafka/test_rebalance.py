@@ -34,6 +34,7 @@ def locked(database: Database, table: str) -> Iterator[None]:
         yield
 
 
+@pytest.mark.parametrize("broker", ["apache"], indirect=True)
 def test_joining_and_leaving_under_load(
     consumers: Consumers, database: Database, feed: Feed
 ) -> None:
@@ -54,6 +55,7 @@ def test_joining_and_leaving_under_load(
     complete(consumers, database, feed)
 
 
+@pytest.mark.one_broker
 def test_frozen_past_its_session_and_woken(
     consumers: Consumers, database: Database, feed: Feed
 ) -> None:

@@ -20,6 +20,7 @@ from annals.demo.simulator import stream
 from annals.embedded.broker import Broker, Daemon
 from history.entities import ENTITIES
 from ingest.source.producer import Producer
+from tests.consuming import until
 from tests.kafka import brokers
 from tests.shape import shaped
 
@@ -119,8 +120,5 @@ def _process(broker: Broker, *options: str) -> subprocess.Popen[str]:
 
 
 def _until_produced(broker: Broker) -> None:
-    deadline = time.monotonic() + 30
-    while not set(TOPICS) <= set(brokers.listed(brokers.admin(broker))):
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+    until(lambda: set(TOPICS) <= set(brokers.listed(brokers.admin(broker))), "no topics")
     read(broker, 20)

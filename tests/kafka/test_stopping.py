@@ -9,31 +9,19 @@ from contextlib import ExitStack, contextmanager
 import pytest
 from confluent_kafka import Producer
 
-from history.entities import ENTITIES
 from tests.apache.broker import Apache
 from tests.consuming import Consumers, Database, Feed, complete, until
-from tests.kafka import brokers
 from tests.kafka.test_rebalance import FIRST, WAITING, locked
 from tests.messages import TOPIC, value
 from tests.processes import consumers, database, feed, server
 
-pytestmark = pytest.mark.kafka
+# Only Apache Kafka has transactions.
+pytestmark = [pytest.mark.kafka, pytest.mark.parametrize("broker", ["apache"], indirect=True)]
 __all__ = ["consumers", "database", "feed", "server"]
 
 TRANSACTIONS, SIZE = 400, 20
 # Longer than it takes to notice that a batch was refused, and to claim again.
 UNTIL_CLAIMED_AGAIN = 4.5
-
-
-@pytest.fixture
-def broker(apache: Apache) -> Apache:
-    """Only Apache Kafka has transactions."""
-    return apache
-
-
-@pytest.fixture
-def topics(broker: Apache) -> list[str]:
-    return brokers.create(broker, [topic for entity in ENTITIES for topic in entity.topics])
 
 
 @contextmanager

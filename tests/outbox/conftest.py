@@ -21,9 +21,9 @@ TABLES = (
 )
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def database_name() -> Iterator[str]:
-    """A database for the tests of a module."""
+    """A database for all tests of the service."""
     with in_place.database("outbox") as name:
         yield name
 

@@ -41,7 +41,7 @@ class Faults:
             number = self.random.randrange(2)
             self.place.relays[number].kill()
             self.place.relays[number].wait()
-            self._caught_up(load)
+            load.caught_up()
             self.place.relays[number] = self.place.start_relay()
         return f"{self.kills} relays killed"
 
@@ -52,7 +52,7 @@ class Faults:
             time.sleep(self.random.uniform(0.0, 0.3))
             mode = "immediate" if number % 2 else "fast"
             self.place.restart(mode, self.random.uniform(0.0, 2.0))  # type: ignore[arg-type]
-            self._caught_up(load)
+            load.caught_up()
         return "PostgreSQL stopped and started 6 times"
 
     def broker(self, load: Load) -> str:
@@ -66,7 +66,7 @@ class Faults:
             self._more(load, 100)
             time.sleep(self.random.uniform(0.0, 3.0))
             self.place.broker.start(timeout=180)
-            self._caught_up(load)
+            load.caught_up()
         return "Apache Kafka stopped and started 4 times"
 
     def both(self, load: Load) -> str:
@@ -78,21 +78,20 @@ class Faults:
             self.place.broker.kill()
             time.sleep(self.random.uniform(5.0, 30.0))
             self.place.broker.start(timeout=180)
-            self._caught_up(load)
+            load.caught_up()
         return "PostgreSQL and soon after Kafka killed and started 4 times"
 
     def frozen(self, load: Load) -> str:
         """A relay that wakes when another has its documents."""
         from tests.outbox import relays
-        from tests.outbox.test_faults import owners
 
         for number in range(5):
-            relays.until(lambda: owners() == {32}, 60)
+            relays.until(lambda: relays.shares() == [32, 32], 60)
             self._more(load, 100)
             time.sleep(self.random.uniform(0.0, 0.2))
             chosen = self.place.relays[number % 2]
             chosen.send_signal(signal.SIGSTOP)
-            relays.until(lambda: owners() == {64}, 60)
+            relays.until(lambda: relays.shares() == [64], 60)
             time.sleep(self.random.uniform(0.0, 0.5))
             chosen.send_signal(signal.SIGCONT)
             self._more(load, 50)
@@ -121,26 +120,6 @@ class Faults:
         wanted = load.recorded + count
         relays.until(lambda: load.recorded >= wanted, 60)
 
-    def _caught_up(self, load: Load) -> None:
-        """Wait until what is recorded now is sent."""
-        from django.db import OperationalError, connection
-
-        from tests.outbox import relays
-
-        newest = dict(load.newest)
-
-        def done() -> bool:
-            try:
-                with connection.cursor() as cursor:
-                    cursor.execute("SELECT key, sent FROM outbox_document")
-                    found = {key.partition("/")[2]: number for key, number in cursor.fetchall()}
-            except OperationalError:
-                connection.close()
-                return False
-            return all(found.get(id, 0) >= number for id, number in newest.items())
-
-        relays.until(done, 90)
-
 
 def compare(place: Whole, missing: int = 0) -> str:
     """Everything recorded is in the topic, in order, and in Annals, once. missing: messages that
@@ -161,12 +140,12 @@ def compare(place: Whole, missing: int = 0) -> str:
         repeats = relays.check(relays.sent(place.broker), newest)
         assert messages - repeats == sum(newest.values())
     stored: dict[str, list[int]] = {}
-    for id, version in place.rows("SELECT id, version FROM product_instance_aud ORDER BY 1, 2"):
+    for _, id, version, _ in sorted(place.database.stored()):
         stored.setdefault(id, []).append(version)
     wrong = [id for id in newest if stored.get(id) != list(range(1, newest[id] + 1))]
     assert not wrong, [(id, newest[id], stored.get(id)) for id in wrong[:3]]
     assert set(stored) == set(newest)
-    ledger = place.ledger()
+    ledger = place.consumers.ledger()
     totals = ledger["totals"]
     if not missing:
         assert ledger["ok"], ledger["faults"]
@@ -185,19 +164,13 @@ def _await_annals(place: Whole, messages: int) -> str:
     from tests.outbox import relays
 
     try:
-        relays.until(lambda: _read(place) >= messages, 120)
+        relays.until(lambda: place.database.read() >= messages, 120)
     except AssertionError:
-        place.restart_consumer()
-        relays.until(lambda: _read(place) >= messages, 120)
+        place.consumers.all[-1].kill()
+        place.consumers.start()
+        relays.until(lambda: place.database.read() >= messages, 120)
         return "; ANNALS' CONSUMER HAD STOPPED READING, and was started again"
     return ""
-
-
-def _read(place: Whole) -> int:
-    [(count,)] = place.rows(
-        "SELECT coalesce(sum(stored + repeated + expired + quarantined), 0) FROM ingest_ledger"
-    )
-    return int(count)
 
 
 NAMES = ("inbox", "relays", "frozen", "broker", "database", "both", "hole")

@@ -7,7 +7,9 @@ from confluent_kafka import TopicPartition
 from django.db import transaction
 
 import outbox
+from annals.embedded import logins
 from outbox.writer import Change
+from tests.consuming import command
 from tests.kafka import brokers
 from tests.outbox import processes, relays
 from tests.outbox.faults import compare
@@ -30,10 +32,15 @@ print(answer.content.decode())
 def heal(place: Whole) -> str:
     """Three versions of each document are read by Annals, the next seven partly deleted, the last
     one read. `gaps` finds what is missing, `gaps heal` asks the outbox for it in Kafka."""
+
+    def totals() -> dict[str, int]:
+        found: dict[str, int] = place.consumers.ledger()["totals"]
+        return found
+
     _record(0, 3)
     relays.until(lambda: not relays.waiting(), 60)
-    relays.until(lambda: place.ledger()["totals"]["lag"] == 0, 120)
-    place.stop_consumer()
+    relays.until(lambda: totals()["lag"] == 0, 120)
+    place.consumers.all[-1].terminate(60)
     before = place.ends()
     _record(3, 10)
     relays.until(lambda: not relays.waiting(), 60)
@@ -47,13 +54,15 @@ def heal(place: Whole) -> str:
         future.result(30)
     deleted = sum(until[number] - before[number] for number in until)
     _record(10, 11)
-    place.start_consumer()
-    relays.until(lambda: place.ledger()["totals"]["lag"] == 0 and not relays.waiting(), 180)
-    relays.until(lambda: place.ledger()["totals"]["lost"] == deleted, 60)
+    place.consumers.start()
+    relays.until(
+        lambda: place.consumers.ledger()["totals"]["lag"] == 0 and not relays.waiting(), 180
+    )
+    relays.until(lambda: place.consumers.ledger()["totals"]["lost"] == deleted, 60)
     found = _found(place)
     assert found == deleted, (found, deleted)
     began = time.monotonic()
-    done = place.manage("gaps", "heal", "--json")
+    done = place.consumers.manage("gaps", "heal", "--json")
     assert done.returncode == 0, done.stderr + done.stdout
     assert json.loads(done.stdout)["versions"] == deleted
     answer = processes.start(
@@ -73,7 +82,8 @@ def heal(place: Whole) -> str:
 
 def _check_timeline(place: Whole, id: str) -> None:
     """All eleven versions, each compared with the one before."""
-    done = place.manage("shell", "--no-imports", "-c", ASK.format(id=id))
+    web = place.consumers.env | {"DATABASE_URL": place.database.url_of(logins.WEB)}
+    done = command(web, "shell", "--no-imports", "-c", ASK.format(id=id))
     assert done.returncode == 0, done.stderr
     timeline = json.loads(done.stdout)["data"]["history"]
     assert [each["version"] for each in timeline] == list(range(1, 12))
@@ -90,6 +100,7 @@ def _record(first: int, end: int) -> None:
 
 def _found(place: Whole) -> int:
     """How many versions are missing, as `manage.py gaps` says."""
-    done = place.manage("gaps", "--json")
+    owner = place.consumers.env | {"DATABASE_URL": place.database.url_of(logins.OWNER)}
+    done = command(owner, "gaps", "--json")
     assert done.returncode in (0, 1), done.stderr
     return int(json.loads(done.stdout)["versions"])

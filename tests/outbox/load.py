@@ -10,9 +10,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from django.db import OperationalError, connection, transaction
+from django.utils import timezone
 
 import outbox
 from annals.embedded.broker import Daemon
+from outbox.models import Document
 from tests.outbox import processes, relays
 from tests.outbox.processes import Process
 
@@ -54,6 +56,19 @@ class Load:
         self._stop.set()
         for thread in self._threads:
             thread.join()
+
+    def caught_up(self) -> None:
+        """Wait until what is recorded now is sent. The database may be away."""
+        behind = Document.objects.filter(waiting_since__lt=timezone.now())
+
+        def nothing() -> bool:
+            try:
+                return not behind.exists()
+            except OperationalError:
+                connection.close()
+                return False
+
+        relays.until(nothing, 90)
 
     @contextmanager
     def running(self) -> Iterator[None]:
@@ -98,27 +113,13 @@ def kills(broker: Daemon, database: str, log: Path, *, times: int, seed: int) ->
             place = chosen.randrange(2)
             running[place].send_signal(signal.SIGKILL)
             running[place].wait()
-            _await_take_over()
+            load.caught_up()
             running[place] = relays.start(broker, database, log)
         load.stop()
         relays.until(lambda: not relays.waiting(), 60)
         _end(running)
     relays.check(relays.sent(broker), load.newest)
     return load.recorded
-
-
-def _await_take_over() -> None:
-    """Until everything that was recorded before now is sent."""
-    behind = "SELECT count(*) FROM outbox_document WHERE waiting_since < %s"
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT clock_timestamp()")
-        [moment] = cursor.fetchone()
-
-        def nothing() -> bool:
-            cursor.execute(behind, [moment])
-            return bool(cursor.fetchone() == (0,))
-
-        relays.until(nothing)
 
 
 def _end(running: list[Process]) -> None:

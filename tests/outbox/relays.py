@@ -1,8 +1,7 @@
 """Relays for the tests, as processes and as threads; and what they sent."""
 
 import json
-import time
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -15,7 +14,9 @@ from django.db import connection
 from annals.embedded.broker import Daemon
 from outbox.conf import Conf
 from outbox.message import IDEMPOTENCY_KEY
+from outbox.models import Bucket
 from outbox.relay.loop import RelayLoop
+from tests import consuming
 from tests.outbox import processes, settings
 from tests.outbox.processes import Process
 
@@ -79,12 +80,15 @@ def waiting() -> int:
     return int(count)
 
 
-def until(condition: Callable[[], object], seconds: float = 30) -> None:
+def shares() -> list[int]:
+    """How many buckets each relay has; empty while a bucket has none."""
+    owners = Counter(Bucket.objects.values_list("owner_id", flat=True))
+    return [] if None in owners else sorted(owners.values())
+
+
+def until(condition: Callable[[], object], seconds: float = 60) -> None:
     """Wait for a condition; fails if it does not become true."""
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "it does not become true"
-        time.sleep(0.02)
+    consuming.until(condition, "it does not become true", seconds)
 
 
 def check(found: list[Sent], documents: dict[str, int]) -> int:

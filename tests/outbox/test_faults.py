@@ -16,7 +16,7 @@ from django.db import transaction
 
 import outbox
 from annals.embedded.broker import Broker
-from outbox.models import Bucket, Document
+from outbox.models import Document
 from outbox.models import Relay as RelayRow
 from outbox.writer import Change
 from tests.apache.broker import Apache
@@ -45,14 +45,14 @@ def test_a_frozen_relay_that_wakes_sends_nothing_new(
     log = tmp_path / "log"
     started = [relays.start(embedded, database_name, log) for _ in range(2)]
     with processes.kept(started) as [frozen, other]:
-        relays.until(lambda: owners() == {32})
+        relays.until(lambda: relays.shares() == [32, 32])
         with load.running():
             relays.until(lambda: load.recorded > 200)
             frozen.send_signal(signal.SIGSTOP)
-            relays.until(lambda: owners() == {64})
+            relays.until(lambda: relays.shares() == [64])
             relays.until(lambda: not relays.waiting() or load.recorded > 1_000)
             frozen.send_signal(signal.SIGCONT)
-            relays.until(lambda: owners() == {32})
+            relays.until(lambda: relays.shares() == [32, 32])
         relays.until(lambda: not relays.waiting())
         frozen.send_signal(signal.SIGTERM)
         other.send_signal(signal.SIGTERM)
@@ -144,14 +144,6 @@ def test_versions_that_are_not_committed_are_not_sent(service: str, embedded: Br
         slow.join()
         relays.until(lambda: Document.objects.get(pk="product-instance/A0").sent == 1)
     assert [each.key for each in relays.sent(embedded) if each.key == "A0"] == ["A0"]
-
-
-def owners() -> set[int]:
-    """How many buckets each relay has."""
-    counts: dict[int | None, int] = {}
-    for owner in Bucket.objects.values_list("owner_id", flat=True):
-        counts[owner] = counts.get(owner, 0) + 1
-    return set(counts.values()) if None not in counts else set()
 
 
 @contextmanager

@@ -246,8 +246,8 @@ def test_a_version_that_is_gone_stops_its_document(
 def test_relays_share_the_buckets(service: str, broker: Daemon, topic: str) -> None:
     with relays.thread(broker):
         with relays.thread(broker), relays.thread(broker):
-            relays.until(lambda: shares() == [21, 21, 22])
-        relays.until(lambda: shares() == [64])
+            relays.until(lambda: relays.shares() == [21, 21, 22])
+        relays.until(lambda: relays.shares() == [64])
 
 
 def test_beats_do_not_put_off_the_look_at_other_relays(service: str) -> None:
@@ -261,13 +261,6 @@ def test_beats_do_not_put_off_the_look_at_other_relays(service: str) -> None:
         member.beat(own, ["product-instance/A1"])
         assert (member.due, member.unbalanced) == (False, True)
         member.leave(own)
-
-
-def shares() -> list[int]:
-    counts: dict[int, int] = {}
-    for owner in Bucket.objects.exclude(owner=None).values_list("owner_id", flat=True):
-        counts[owner or 0] = counts.get(owner or 0, 0) + 1
-    return sorted(counts.values())
 
 
 def test_large_documents_behind_small_ones_are_not_read_at_once(service: str) -> None:

@@ -9,7 +9,6 @@ from tests.soak import compare
 from tests.soak.run import Soak
 from tests.soak.stand import HOLD, RETENTION
 
-HISTORIES_PER_MINUTE = 10
 PATIENCE_S = 300
 # Outside of faults: a process hashes one password at a time, and refuses who waits for 2 seconds.
 BUSY = 0.01
@@ -70,11 +69,6 @@ def _count(soak: Soak) -> None:
     _same(soak, "messages left in quarantine", open_, 0)
     there = compare.found(stand.postgres.url(), stand.archive)
     soak.result.faults += compare.wrong(recorder.versions, there)
-    histories = round(soak.seconds / 60 * HISTORIES_PER_MINUTE)
-    served, faults = compare.served(
-        stand.address, "underwriter", stand.postgres.url(), recorder.versions, there, histories
-    )
-    soak.result.faults += faults
     answers: Counter[str] = sum((each.answers for each in soak.people), start=Counter())
     _judge_answers(soak)
     soak.result.facts += [
@@ -84,7 +78,6 @@ def _count(soak: Soak) -> None:
         ("ledger", ", ".join(f"{name} {value:,}" for name, value in totals.items())),
         ("found again", f"{there.tables:,} versions in the tables, {there.archive:,} in the "
          f"archive, {there.both:,} of them in both; every one compared"),
-        ("served", f"{served:,} versions of {histories} histories by the API, all compared"),
         ("web", f"{sum(each.logins for each in soak.people)} people logged in; "
          + ", ".join(f"{what} {count:,}" for what, count in sorted(answers.items()))),
         ("commands", ", ".join(

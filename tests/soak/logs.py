@@ -1,4 +1,4 @@
-"""The log lines of all processes: counted by kind, and which of them nobody expected."""
+"""The log lines of all processes that nobody expected."""
 
 import json
 import re
@@ -89,9 +89,8 @@ class Line:
 
 @dataclass
 class Summary:
-    """kinds: lines by kind. unexpected: those that are at least warnings, and no fault explains."""
+    """unexpected: lines by kind that are at least warnings, and no fault explains."""
 
-    kinds: Counter[str] = field(default_factory=Counter)
     unexpected: Counter[str] = field(default_factory=Counter)
     examples: dict[str, str] = field(default_factory=dict)
 
@@ -103,7 +102,6 @@ def summary(files: Sequence[tuple[str, Path]], restarts: Restarts) -> Summary:
         if not file.exists():
             continue
         for line in _lines(name.rstrip("-0123456789"), file):
-            found.kinds[line.kind] += 1
             if line.level in BAD_LEVELS and not _is_expected(line, restarts):
                 found.unexpected[line.kind] += 1
                 found.examples.setdefault(line.kind, line.text[:1000])

@@ -14,15 +14,12 @@ MB = 1024.0
 
 @dataclass(frozen=True)
 class Sample:
-    """Of a process or of a process and its children. private: anonymous memory, without pages of
-    files, whose share depends on what else runs; rss, shared too in MB; handles: open files and
-    sockets."""
+    """Of a process or of a process and its children. private: anonymous memory in MB, without pages
+    of files, whose share depends on what else runs; rss: in MB; handles: open files and sockets."""
 
     private: float
-    shared: float
     rss: float
     handles: int
-    processes: int
 
 
 @dataclass
@@ -67,10 +64,8 @@ def sample(pid: int, tree: bool) -> Sample | None:
         return None
     return Sample(
         sum(each.private for each in parts),
-        sum(each.shared for each in parts),
         sum(each.rss for each in parts),
         sum(each.handles for each in parts),
-        len(parts),
     )
 
 
@@ -84,4 +79,4 @@ def _one(pid: int) -> Sample | None:
     sizes = {name: int(rest.split()[0]) / MB for name, _, rest in (x.partition(":") for x in lines)}
     if not sizes:
         return None
-    return Sample(sizes["Pss_Anon"], sizes.get("Pss_Shmem", 0.0), sizes["Rss"], handles, 1)
+    return Sample(sizes["Pss_Anon"], sizes["Rss"], handles)

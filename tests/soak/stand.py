@@ -3,7 +3,6 @@
 import os
 import subprocess
 import sys
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,10 +15,10 @@ from annals.embedded import logins, process
 from annals.embedded.postgres import Postgres
 from history.entities import ENTITIES
 from tests.apache.broker import Apache
+from tests.consuming import ROOT, make_tables, until
 from tests.kafka import brokers
 from tests.soak.clock import FILE_VARIABLE, Clock, moved
 
-ROOT = Path(__file__).resolve().parents[2]
 RETENTION, AHEAD, HOLD, SEAL = 3, 1, 2, 1
 CONSUMERS = 2
 SETTINGS = {
@@ -66,15 +65,7 @@ class Stand:
         self.broker.start(timeout=180)
         brokers.create(self.broker, [topic for entity in ENTITIES for topic in entity.topics])
         self.logs += [("postgres", self.postgres.log), ("broker", self.broker.log)]
-        env = self._env(logins.OWNER)
-        web = ("--login", "web", logins.WEB, str(self.postgres.password_file(logins.WEB)))
-        reader = logins.CONSUMER
-        consumer = ("--login", "consumer", reader, str(self.postgres.password_file(reader)))
-        for words in (("migrate", "--verbosity=0"), ("grants", "--apply", *web, *consumer)):
-            subprocess.run(
-                [sys.executable, "manage.py", *words], cwd=ROOT, env=env, check=True,
-                stdout=subprocess.DEVNULL,
-            )  # fmt: skip
+        make_tables(self._env(logins.OWNER), self.postgres)
         self.clock = Clock(self.home / "clock", self.postgres.url())
         self.manage("partitions", "maintain")
         for number in range(CONSUMERS):
@@ -84,11 +75,8 @@ class Stand:
         self.address = f"http://{process.HOST}:{port}"
         bind = ("--bind", f"{process.HOST}:{port}", "annals.wsgi")
         self.run("web", logins.WEB, "gunicorn", "--config", "python:annals.server", *bind)
-        deadline = time.monotonic() + 120
-        while not answers(f"{self.address}/readyz"):
-            if time.monotonic() > deadline:
-                raise RuntimeError(f"the web is not ready:\n{process.tail(self.logs[-1][1])}")
-            time.sleep(0.2)
+        log = self.logs[-1][1]
+        until(lambda: answers(f"{self.address}/readyz"), lambda: process.tail(log), 120)
 
     def run(
         self, name: str, login: str, *words: str, out: IO[bytes] | int = subprocess.DEVNULL

@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from tests import need
-from tests.soak.stand import ROOT
+from tests.consuming import ROOT
 
 pytestmark = [pytest.mark.soak, pytest.mark.system]
 

@@ -8,6 +8,7 @@ from typing import IO, Any
 from annals.embedded import logins
 from history.entities import root
 from ingest.source.producer import Producer
+from tests.messages import value
 from tests.soak.recorder import BAD_KEY, EARLY_KEY
 from tests.soak.stand import AHEAD, Stand
 
@@ -40,7 +41,7 @@ class Traffic:
         now = self.stand.clock.now()
         for number in range(count):
             id_ = f"soak-filled-{number}"
-            self._send(id_.encode(), _value(_fields(id_, now)))
+            self._send(id_.encode(), _version(id_, now))
         self.filled += count
 
     def wait(self) -> None:
@@ -62,21 +63,17 @@ class Traffic:
         """Bad messages of five kinds; one that is good from tomorrow on; and one sent twice."""
         self.runs += 1
         number = self.runs
-        good = _fields(f"soak-{number}", now)
-        for name, value in (
-            ("text", b"not JSON"),
-            ("field", _value(good | {"version": "one"})),
-            ("type", _value(good | {"type": "UPSERT"})),
-            ("time", _value(good | {"updatedAt": "yesterday"})),
-            ("data", _value(good | {"data": []})),
-        ):
-            self._send(BAD_KEY + f"-{number}-{name}".encode(), value)
+        wrong: list[dict[str, Any]]
+        wrong = [{"version": "one"}, {"type": "UPSERT"}, {"updatedAt": "yesterday"}, {"data": []}]
+        bodies = [b"not JSON", *(_version(f"soak-{number}", now, **each) for each in wrong)]
+        for kind, body in enumerate(bodies):
+            self._send(BAD_KEY + f"-{number}-{kind}".encode(), body)
             self.bad += 1
         later = now + timedelta(days=AHEAD + 1)
-        self._send(EARLY_KEY.encode(), _value(_fields(f"{EARLY_KEY}-{number}", later)))
+        self._send(EARLY_KEY.encode(), _version(f"{EARLY_KEY}-{number}", later))
         self.early += 1
         for _ in range(2):
-            self._send(b"soak-twice", _value(_fields(f"soak-twice-{number}", now)))
+            self._send(b"soak-twice", _version(f"soak-twice-{number}", now))
         self.repeats += 1
 
     def close(self) -> None:
@@ -95,17 +92,7 @@ class Traffic:
         self._producer.send(BAD_TOPIC, key, value)
 
 
-def _fields(id_: str, now: datetime) -> dict[str, Any]:
-    return {
-        "id": id_,
-        "version": 1,
-        "type": "CREATE",
-        "updatedAt": now.replace(tzinfo=None).isoformat(timespec="microseconds"),
-        "clientId": "soak",
-        "author": "soak",
-        "data": {"number": id_, "amount": 1},
-    }
-
-
-def _value(fields: dict[str, Any]) -> bytes:
-    return json.dumps(fields).encode()
+def _version(id_: str, now: datetime, **changes: Any) -> bytes:
+    moment = now.replace(tzinfo=None).isoformat(timespec="microseconds")
+    data = {"number": id_, "amount": 1}
+    return value(**{"id": id_, "version": 1, "updatedAt": moment, "data": data, **changes})

@@ -4,7 +4,6 @@ dashboard has data, each rule can be evaluated, and no alert fires. Grafana itse
 import json
 import os
 import subprocess
-import sys
 import urllib.parse
 import urllib.request
 from collections.abc import Iterator
@@ -20,6 +19,7 @@ from annals.embedded import logins, process
 from annals.embedded.broker import Daemon
 from history.entities import ENTITIES
 from tests import need
+from tests.attack.web import gunicorn
 from tests.consuming import Consumers, Database, Feed, send, until
 from tests.messages import NOW
 from tests.processes import consumers, database, feed, server
@@ -58,20 +58,6 @@ class Prometheus:
         return [rule for group in self.ask("rules")["groups"] for rule in group["rules"]]
 
 
-@contextmanager
-def ended(words: list[str], log: Path, **env: str) -> Iterator[subprocess.Popen[bytes]]:
-    """A process while the block runs."""
-    with log.open("wb") as out:
-        running = subprocess.Popen(
-            words, cwd=ROOT, env=os.environ | env, stdout=out, stderr=subprocess.STDOUT
-        )
-    try:
-        yield running
-    finally:
-        running.terminate()
-        running.wait(30)
-
-
 def configuration(folder: Path, web: int, consumer: int) -> Path:
     """docker/prometheus/prometheus.yaml with the addresses of this test, and in more of a hurry."""
     token = folder / "token"
@@ -95,29 +81,17 @@ def configuration(folder: Path, web: int, consumer: int) -> Path:
 @contextmanager
 def scraped(folder: Path, database: Database, consumers: Consumers) -> Iterator[Prometheus]:
     """A web, a consumer, and Prometheus, which has scraped both."""
-    web, metrics, port = process.free_ports([None, None, None])
+    metrics, port = process.free_ports([None, None])
     running = consumers.start("--metrics-port", str(metrics))
     running.until_reading()
-    gunicorn = [sys.executable, "-m", "gunicorn", "--config", "python:annals.server"]
-    config = configuration(folder, web, metrics)
-    with (
-        ended(
-            [*gunicorn, "--bind", f"127.0.0.1:{web}", "annals.wsgi"],
-            folder / "web.log",
-            DATABASE_URL=database.url_of(logins.WEB),
-            ANNALS_METRICS_TOKEN=TOKEN,
-        ),
-        ended(
-            [
-                need.prometheus(),
-                f"--config.file={config}",
-                f"--storage.tsdb.path={folder / 'data'}",
-                f"--web.listen-address=127.0.0.1:{port}",
-            ],
-            folder / "prometheus.log",
-        ),
-    ):
-        found = Prometheus(port, web)
+    env = os.environ | {"DATABASE_URL": database.url_of(logins.WEB), "ANNALS_METRICS_TOKEN": TOKEN}
+    with gunicorn(env, folder) as web, (folder / "prometheus.log").open("wb") as log:
+        server = subprocess.Popen(
+            [need.prometheus(), f"--config.file={configuration(folder, web.port, metrics)}",
+             f"--storage.tsdb.path={folder / 'data'}", f"--web.listen-address=127.0.0.1:{port}"],
+            stdout=log, stderr=log,
+        )  # fmt: skip
+        found = Prometheus(port, web.port)
 
         def up() -> bool:
             try:
@@ -125,8 +99,12 @@ def scraped(folder: Path, database: Database, consumers: Consumers) -> Iterator[
             except OSError:
                 return False
 
-        until(up, lambda: (folder / "prometheus.log").read_text()[-2000:])
-        yield found
+        try:
+            until(up, lambda: (folder / "prometheus.log").read_text()[-2000:])
+            yield found
+        finally:
+            server.terminate()
+            server.wait(30)
 
 
 def panels() -> list[tuple[str, str]]:
@@ -139,7 +117,7 @@ def panels() -> list[tuple[str, str]]:
 def test_each_panel_has_data_and_no_alert_fires(
     broker: Daemon, consumers: Consumers, database: Database, feed: Feed, tmp_path: Path
 ) -> None:
-
+    consumers.env["ANNALS_RETENTION_DAYS"] = "5"  # few days to make
     assert consumers.manage("partitions", "maintain").returncode == 0
     day = NOW - timedelta(days=4)
     columns = "id, version, data, updated_at, client_id, type"

@@ -5,10 +5,9 @@ import re
 import signal
 import subprocess
 import tempfile
-import time
 import urllib.request
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from queue import Queue
 from threading import Thread
@@ -20,6 +19,7 @@ import pytest
 from annals.demo.client import LOGINS, Client
 from annals.embedded import process
 from annals.embedded.postgres import Postgres
+from tests.consuming import until
 
 DEMO = Path(__file__).resolve().parents[2] / "scripts" / "demo"
 READY = "Ctrl-C stops everything"
@@ -96,16 +96,10 @@ def command_line(each: psutil.Process) -> list[str]:
     return []
 
 
-def wait(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + PATIENCE_S
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
-
-
-@contextmanager
-def made_home() -> Iterator[Path]:
-    """An ANNALS_HOME with a space and Cyrillic in its path; nothing of it may run afterwards.
+@pytest.fixture
+def home() -> Iterator[Path]:
+    """An ANNALS_HOME with a space and Cyrillic in its path, which is not there yet; nothing of it
+    may run afterwards.
 
     Not in tmp_path: each run of pytest by root closes the directory above it to other users, and
     the PostgreSQL that root starts is another user's.
@@ -116,30 +110,6 @@ def made_home() -> Iterator[Path]:
         yield home
         for left in processes(home):
             left.kill()
-
-
-@pytest.fixture
-def home() -> Iterator[Path]:
-    """Such a folder, which is not there yet."""
-    with made_home() as made:
-        yield made
-
-
-@pytest.fixture(scope="module")
-def kept() -> Iterator[Path]:
-    """Such a folder for several tests: to make the tables is most of the first start."""
-    with made_home() as made:
-        yield made
-
-
-@pytest.fixture
-def used(kept: Path) -> Iterator[Path]:
-    """A folder in which a demo may have run before; nothing of it runs."""
-    yield kept
-    for left in processes(kept):
-        left.kill()
-    with suppress(FileNotFoundError):
-        (kept / "logs" / "consume.log").unlink()
 
 
 def logged_in(home: Path) -> set[tuple[str, str]]:
@@ -201,24 +171,6 @@ def test_it_starts_serves_and_leaves_nothing_behind_twice(home: Path) -> None:
     assert processes(home) == []
 
 
-def test_a_killed_supervisor_ends_its_processes_and_the_next_uses_its_servers(used: Path) -> None:
-    demo = Demo(used, "--port", str(free_port()), "--no-simulate")
-    demo.until(READY)
-    assert not all(is_server(each) for each in processes(used))
-    servers = {each.pid for each in processes(used) if "-D" in command_line(each)}
-    demo.process.kill()
-    demo.end()
-    wait(lambda: all(is_server(each) for each in processes(used)))
-
-    again = Demo(used, "--port", str(free_port()), "--no-simulate")
-    again.until(READY)
-    assert servers
-    assert servers <= {each.pid for each in processes(used)}
-    again.process.send_signal(signal.SIGINT)
-    assert again.end()[0] == 0
-    assert processes(used) == []
-
-
 def is_server(each: psutil.Process) -> bool:
     """PostgreSQL (its children name no directory) or the broker: they outlive a killed demo. False
     for a process that has ended."""
@@ -230,61 +182,43 @@ def is_server(each: psutil.Process) -> bool:
 def test_interrupted_while_it_starts_it_leaves_nothing_behind(home: Path) -> None:
     demo = Demo(home)
     demo.until("Annals  ")
-    wait(lambda: any(is_server(each) for each in processes(home)))
+    until(lambda: any(is_server(each) for each in processes(home)), "no server starts")
     demo.process.send_signal(signal.SIGINT)
     assert demo.end()[0] == 0
     assert processes(home) == []
 
 
-def test_one_demo_in_a_home_and_one_owner_of_a_port(used: Path) -> None:
+def test_a_killed_demo_is_followed_by_one_that_nobody_disturbs(home: Path) -> None:
+    """Its servers are used again. When one of its processes ends, all do, and it says why, also
+    where the log file cannot be written."""
     port = free_port()
-    demo = Demo(used, "--port", str(port), "--no-simulate")
-    text = demo.until(READY)
+    demo = Demo(home, "--port", str(port), "--no-simulate")
+    demo.until(READY)
+    assert not all(is_server(each) for each in processes(home))
+    servers = {each.pid for each in processes(home) if "-D" in command_line(each)}
+    demo.process.kill()
+    demo.end()
+    until(lambda: all(is_server(each) for each in processes(home)), "its processes go on")
+
+    (home / "logs" / "consume.log").unlink()
+    (home / "logs" / "consume.log").symlink_to("/dev/full")
+    again = Demo(home, "--port", str(port), "--no-simulate")
+    text = again.until(READY)
+    assert servers
+    assert servers <= {each.pid for each in processes(home)}
     assert "DATABASE_URL is set but ignored" in text
-    assert str(used) in text
+    assert str(home) in text
     with urllib.request.urlopen(f"http://127.0.0.1:{port}/readyz") as answer:
         assert answer.status == 200
-    second = Demo(used)
-    code, text = second.end()
+    code, text = Demo(home).end()
     assert (code, "already running" in text) == (1, True)
-    other = Demo(used.with_name("other"), "--port", str(port))
-    code, text = other.end()
+    code, text = Demo(home.with_name("other"), "--port", str(port)).end()
     assert (code, f"Port {port} is in use" in text) == (1, True)
-    demo.process.send_signal(signal.SIGINT)
-    assert demo.end()[0] == 0
 
-
-def test_the_end_of_one_process_is_the_end_of_all_and_its_reason_is_shown(used: Path) -> None:
-    """Also where the log file cannot be written."""
-    (used / "logs").mkdir(parents=True, exist_ok=True)
-    (used / "logs" / "consume.log").unlink(missing_ok=True)
-    (used / "logs" / "consume.log").symlink_to("/dev/full")
-    demo = Demo(used, "--port", str(free_port()), "--no-simulate")
-    demo.until(READY)
-    consumer = demo.child("consume")
-    wait(lambda: bool(consumer.net_connections("tcp")))
+    consumer = again.child("consume")
+    until(lambda: consumer.net_connections("tcp"), "the consumer does not connect")
     consumer.terminate()
-    code, text = demo.end()
+    code, text = again.end()
     assert code == 1
     assert re.search(r"consume ended with 0:\n(.*\n)*stopped: \d+ read", text), text
-    assert processes(used) == []
-
-
-def test_the_check_passes_and_leaves_nothing(home: Path) -> None:
-    temporary = home.parent / "tmp"
-    temporary.mkdir()
-    environment = {**os.environ, "TMPDIR": str(temporary)}
-    done = subprocess.run(
-        [DEMO, "--check", "--with-shop"], cwd="/", env=environment, capture_output=True, text=True
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert "All right." in done.stdout
-    assert "Masked    /phones/*/number, /passport, /income, /birthDate, for " in done.stdout
-    assert re.search(
-        r"^Shop      Соколова Анна changed the price of KETTLE-17 from 2490.00 to 2590.00: in the "
-        r"API of Annals \d+ ms after the form was sent to the shop$",
-        done.stdout,
-        re.MULTILINE,
-    )
-    assert list(temporary.iterdir()) == []
-    assert processes(temporary) == []
+    assert processes(home) == []

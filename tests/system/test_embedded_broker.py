@@ -8,20 +8,9 @@ from annals.embedded import broker as module
 from annals.embedded.broker import Broker
 from annals.embedded.process import EmbeddedError
 
-START = """
-import sys
-from annals.embedded.broker import Broker
-broker = Broker(sys.argv[1])
-print(broker.start(), broker.pid(), broker.bootstrap_servers())
-"""
 
-
-@pytest.fixture
-def broker(embedded: Broker) -> Broker:
-    return embedded
-
-
-def test_a_restart_keeps_the_port(broker: Broker) -> None:
+def test_a_restart_keeps_the_port(embedded: Broker) -> None:
+    broker = embedded
     port = broker.port()
     assert broker.stop() is True
     assert not broker.running()

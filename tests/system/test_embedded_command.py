@@ -41,17 +41,15 @@ def manage(home: Path) -> Manage:
 
 
 def test_status_start_stop(manage: Manage, home: Path) -> None:
-    assert manage("embedded", "status").stdout.count("not running") == 2
     started = manage("embedded", "start").stdout
     postgres, broker = embedded.database_server(home), embedded.broker_server(home)
     assert f"postgres: running, port {postgres.port()}, pid {postgres.pid()}" in started
     assert f"broker: running, port {broker.port()}, pid {broker.pid()}" in started
     assert manage("embedded", "start").stdout == started
-    assert manage("embedded", "status").stdout == started
     assert manage("embedded", "stop").stdout == "postgres: stopped\nbroker: stopped\n"
     assert not postgres.running()
     assert not broker.running()
-    assert manage("embedded", "stop").stdout.count("was not running") == 2
+    assert manage("embedded", "status").stdout.count("not running") == 2
 
 
 def test_a_command_starts_what_it_needs_once_and_leaves_it_running(

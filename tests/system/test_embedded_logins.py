@@ -7,7 +7,6 @@ import secrets
 import subprocess
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -25,20 +24,14 @@ DOCKER = Path(__file__).parents[2] / "docker"
 pytestmark = pytest.mark.system
 
 
-@contextmanager
-def running() -> Iterator[Postgres]:
+@pytest.fixture
+def server() -> Iterator[Postgres]:
+    """A server for one test."""
     with tempfile.TemporaryDirectory(prefix="annals-logins-") as folder:
         made = Postgres(Path(folder) / "postgres", {"fsync": "off", "shared_buffers": "64MB"})
         made.start()
         yield made
         made.stop("immediate")
-
-
-@pytest.fixture
-def server() -> Iterator[Postgres]:
-    """A server for one test."""
-    with running() as made:
-        yield made
 
 
 def ask(url: str, query: str) -> list[tuple[Any, ...]]:
@@ -94,6 +87,7 @@ def test_compose_makes_its_logins(server: Postgres, tmp_path: Path) -> None:
         assert named.startswith(f"postgresql://{role}_login:${{{role.upper()}_PASSWORD:")
     env = {name: text for name, text in os.environ.items() if not name.startswith("ANNALS_")}
     env |= {"DATABASE_URL": url("owner"), "ANNALS_HOME": str(server.home)}
+    env["ANNALS_RETENTION_DAYS"] = "1"  # few days to make
     for secret in compose["migrate"]["secrets"]:
         (tmp_path / secret).write_text(passwords[secret.removesuffix("_password")])
     steps = re.findall(r"annals ([^&\"]+)", compose["migrate"]["command"])

@@ -33,12 +33,22 @@ def root() -> Iterator[Path]:
         yield Path(folder)
 
 
+@pytest.fixture(scope="module")
+def shared() -> Iterator[Postgres]:
+    with tempfile.TemporaryDirectory(prefix="annals-postgres-") as folder:
+        server = Postgres(Path(folder) / "postgres", FAST)
+        yield server
+        server.stop("immediate")
+
+
 @pytest.fixture
-def server(root: Path) -> Iterator[Postgres]:
-    server = Postgres(root / "postgres", FAST)
-    server.start()
-    yield server
-    server.stop("immediate")
+def server(shared: Postgres) -> Postgres:
+    """The server of the module, running, with an empty table."""
+    shared.start()
+    with psycopg.connect(shared.url()) as connection:
+        connection.execute("DROP TABLE IF EXISTS memory")
+        connection.execute("CREATE TABLE memory (value integer)")
+    return shared
 
 
 def ask(server: Postgres, query: str) -> tuple[object, ...] | None:
@@ -48,7 +58,6 @@ def ask(server: Postgres, query: str) -> tuple[object, ...] | None:
 
 def remember(server: Postgres, value: int) -> None:
     with psycopg.connect(server.url()) as connection:
-        connection.execute("CREATE TABLE IF NOT EXISTS memory (value integer)")
         connection.execute("INSERT INTO memory VALUES (%s)", [value])
 
 
@@ -74,7 +83,7 @@ def test_a_restart_keeps_data_port_and_password(server: Postgres, mode: Mode) ->
 
 
 def test_it_comes_back_after_sigkill_under_open_connections(server: Postgres) -> None:
-    for value in range(3):
+    for value in range(2):
         remember(server, value)
         with psycopg.connect(server.url()) as connection:
             connection.execute("INSERT INTO memory VALUES (99)")
@@ -83,7 +92,7 @@ def test_it_comes_back_after_sigkill_under_open_connections(server: Postgres) ->
             assert server.start() is True
             with pytest.raises(psycopg.OperationalError):
                 connection.execute("SELECT 1")
-    assert ask(server, "SELECT sum(value), count(*) FROM memory") == (3, 3)
+    assert ask(server, "SELECT sum(value), count(*) FROM memory") == (1, 2)
 
 
 def test_a_pid_file_that_names_somebody_elses_process_is_stale(server: Postgres) -> None:
@@ -141,11 +150,12 @@ def test_a_start_that_fails_says_why(root: Path) -> None:
     assert server.pid() is None
 
 
-def test_data_of_another_major_version_is_refused_by_name(server: Postgres) -> None:
-    server.stop()
-    (server.data / "PG_VERSION").write_text("12\n")
+def test_data_of_another_major_version_is_refused_by_name(root: Path) -> None:
+    data = root / "postgres" / "data"
+    data.mkdir(parents=True)
+    (data / "PG_VERSION").write_text("12\n")
     with pytest.raises(EmbeddedError, match="created by PostgreSQL 12"):
-        server.start()
+        Postgres(root / "postgres", FAST).start()
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root needs another user for the server")

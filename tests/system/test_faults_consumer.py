@@ -12,14 +12,14 @@ from ingest.consumer.background import BEAT_SECONDS
 from tests.consuming import Consumers, Database, Feed, complete, until
 from tests.processes import consumers, database, feed, server
 
-pytestmark = pytest.mark.system
+pytestmark = [pytest.mark.system, pytest.mark.one_broker]
 __all__ = ["consumers", "database", "feed", "server"]
 
-KILLS = 25
+KILLS = 8
 STOPS = 6
 
 
-def test_killed_at_25_moments_of_a_load(
+def test_killed_at_many_moments_of_a_load(
     consumers: Consumers, database: Database, feed: Feed
 ) -> None:
     """A group of its own each time: the broker takes seconds to notice that a member is dead, and
@@ -39,7 +39,6 @@ def test_killed_at_25_moments_of_a_load(
     complete(consumers, database, feed)
 
 
-@pytest.mark.one_broker
 def test_stopped_at_moments_of_a_load(consumers: Consumers, database: Database, feed: Feed) -> None:
     """Batches are small, so that read messages wait for room: none may be skipped."""
     feed.send(6_000)
@@ -91,7 +90,6 @@ def test_sigterm_while_the_broker_is_frozen(
     complete(consumers, database, feed)
 
 
-@pytest.mark.one_broker
 def test_sigterm_before_the_group_has_answered(consumers: Consumers, database: Database) -> None:
     running = consumers.start()
     until(lambda: running.process.poll() is not None or _catches_sigterm(running.process.pid), "")

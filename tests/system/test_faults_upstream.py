@@ -94,37 +94,6 @@ def test_a_halt_that_could_not_be_recorded_is_recorded_later(
     )
 
 
-def test_it_stays_halted_over_a_restart_and_goes_on_by_command(
-    consumers: Consumers, database: Database, broker: Daemon
-) -> None:
-    running = consumers.start(**STRICT)
-    running.until_reading()
-    bad(broker, BAD)
-    halted(database, running)
-    assert running.terminate()["halted"] == [f"{TOPIC}[0]"]
-    again = consumers.start(**STRICT)
-    again.until_reading()
-    send(broker.client(), *((TOPIC, value(id=f"bad {n}", version="v7")) for n in range(10)))
-    assert len(database.quarantined()) == LIMIT
-    # The command lets through what the consumer knows to be there.
-    until(
-        lambda: database.query(
-            "SELECT 1 FROM ingest_ledger WHERE halted_at IS NOT NULL AND high_watermark >= %s",
-            BAD,
-        ),
-        again.said,
-    )
-    done = consumers.manage("quarantine", "resume", TOPIC)
-    assert done.returncode == 0, done.stderr
-    until(lambda: len(database.quarantined()) == BAD + 10, again.said)
-    until(
-        lambda: not database.query("SELECT 1 FROM ingest_ledger WHERE halted_at IS NOT NULL"),
-        again.said,
-    )
-    again.terminate()
-    assert consumers.manage("ledger").returncode == 0
-
-
 def test_a_script_notices_that_not_all_is_read(
     consumers: Consumers, database: Database, broker: Daemon
 ) -> None:

@@ -8,7 +8,6 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -22,12 +21,6 @@ from annals.embedded.postgres import Postgres
 from annals.observe.server_checks import MB, RULES, Fault, Server, Setting, faults, read
 
 ROOT = Path(__file__).parents[2]
-GOOD: dict[str, str | int] = {
-    "shared_buffers": "256MB",
-    "checkpoint_timeout": "30min",
-    "wal_compression": "pglz",
-    "jit": "off",
-}
 BAD: dict[str, str | int] = {
     "shared_buffers": "16MB",
     "max_wal_size": "64MB",
@@ -64,10 +57,10 @@ COMPOSE_LOGINS = sum(limits.connections for limits in grants.LIMITS.values())
 pytestmark = pytest.mark.system
 
 
-@contextmanager
-def running(settings: dict[str, str | int]) -> Iterator[Postgres]:
+@pytest.fixture
+def bad_server() -> Iterator[Postgres]:
     with tempfile.TemporaryDirectory(prefix="annals-check-") as folder:
-        made = Postgres(Path(folder) / "postgres", settings)
+        made = Postgres(Path(folder) / "postgres", BAD)
         made.start()
         yield made
         made.stop("immediate")
@@ -89,22 +82,23 @@ def check(server: Postgres, **env: str) -> tuple[int, str]:
     return done.returncode, done.stdout
 
 
-def test_a_bad_server_is_told_what_to_change_and_the_demo_is_not() -> None:
-    with running(BAD) as server:
-        with psycopg.connect(server.url(), autocommit=True) as plain:
-            plain.execute("CREATE TABLE auth_user ()")  # its owner is who owns the tables
-            plain.execute("CREATE ROLE annals_web")
-            plain.execute("CREATE ROLE web_login LOGIN IN ROLE annals_web CONNECTION LIMIT 72")
-        code, said = check(server)
-        assert code == 1
-        found = {int(number) for number in re.findall(r"annals\.W(\d+)", said)}
-        # pg_checksums has no setting, and the embedded server cannot compile plans.
-        assert found == {1, 2, 3, 4, 5, 6, 7, 8, 9, 11, 13, 14}
-        assert "shared_buffers is 16MB" in said
-        assert "the logins of Annals may have 72" in said
-        assert "log_min_duration_statement = 1000ms, log_statement = ddl" in said
-        assert said.count("HINT") == len(found)
-        assert check(server, ANNALS_DEMO="true")[0] == 0
+def test_a_bad_server_is_told_what_to_change_and_the_demo_is_not(
+    bad_server: Postgres,
+) -> None:
+    with psycopg.connect(bad_server.url(), autocommit=True) as plain:
+        plain.execute("CREATE TABLE auth_user ()")  # its owner is who owns the tables
+        plain.execute("CREATE ROLE annals_web")
+        plain.execute("CREATE ROLE web_login LOGIN IN ROLE annals_web CONNECTION LIMIT 72")
+    code, said = check(bad_server)
+    assert code == 1
+    found = {int(number) for number in re.findall(r"annals\.W(\d+)", said)}
+    # pg_checksums has no setting, and the embedded server cannot compile plans.
+    assert found == {1, 2, 3, 4, 5, 6, 7, 8, 9, 11, 13, 14}
+    assert "shared_buffers is 16MB" in said
+    assert "the logins of Annals may have 72" in said
+    assert "log_min_duration_statement = 1000ms, log_statement = ddl" in said
+    assert said.count("HINT") == len(found)
+    assert check(bad_server, ANNALS_DEMO="true")[0] == 0
 
 
 def compose() -> Server:

@@ -3,22 +3,19 @@
 import json
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
-import psycopg
 import pytest
 
 from annals.embedded import logins
 from annals.embedded.broker import Daemon
-from annals.embedded.postgres import Postgres
 from tests.consuming import ROOT, Consumers, Database, command, environment, send
 from tests.kafka import brokers
 from tests.messages import value
-from tests.processes import server
+from tests.processes import database, server
 
 pytestmark = [pytest.mark.system, pytest.mark.one_broker]
-__all__ = ["server"]
+__all__ = ["database", "server"]
 
 DECLARED = """
 extends = "default"
@@ -41,19 +38,11 @@ for address in sys.argv[1:]:
 """
 
 
-@pytest.fixture
-def database(server: Postgres) -> Iterator[Database]:
-    """An empty database."""
-    with psycopg.connect(server.url("postgres"), autocommit=True) as plain:
-        plain.execute(f"CREATE DATABASE sixth OWNER {logins.OWNER}")
-        yield Database(server, "sixth", server.url("sixth"))
-        plain.execute("DROP DATABASE sixth WITH (FORCE)")
-
-
 def test_one_declaration(database: Database, broker: Daemon, tmp_path: Path) -> None:
     file = tmp_path / "kinds.toml"
     file.write_text(DECLARED, encoding="utf-8")
     declared = {"ANNALS_DEMO": "true", "ANNALS_ENTITIES_FILE": str(file)}
+    declared["ANNALS_RETENTION_DAYS"] = "1"  # few days to make
     env = environment(broker, database) | declared
     for words in (
         ("migrate",),

@@ -3,7 +3,6 @@
 docs/operations.md says which alert fires for each.
 """
 
-import ctypes
 import os
 import signal
 import time
@@ -12,6 +11,7 @@ import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from datetime import datetime
+from pathlib import Path
 
 import psutil
 import psycopg
@@ -25,7 +25,7 @@ from annals.embedded.broker import Daemon
 from history import metrics as history_metrics
 from ingest import metrics as ingest_metrics
 from ingest.consumer.background import BEAT_SECONDS
-from tests.consuming import Consumers, Database, Feed, Running, complete, until
+from tests.consuming import ROOT, Consumers, Database, Feed, Running, complete, until
 from tests.messages import NOW, value
 from tests.metric_faults import faults
 from tests.processes import consumers, database, feed, server
@@ -42,9 +42,6 @@ SMALL = {"ANNALS_BATCH_ROWS": "10"}
 MESSAGES = 100
 # A loop that goes round turns within this time, even if it polls for a while.
 TURNS_SECONDS = 3
-
-PTRACE_ATTACH, PTRACE_DETACH = 16, 17
-WAIT_FOR_THREADS = 0x40000000
 
 
 def scrape(port: int) -> dict[str, float] | None:
@@ -99,15 +96,6 @@ def goes_on(database: Database, feed: Feed, running: Running, port: int) -> None
     until(lambda: database.read() == feed.produced.total(), running.said)
     until(lambda: (scrape(port) or {}).get(IN_FLIGHT) == 0, running.said)
     running.terminate()
-
-
-def test_frozen_it_does_not_answer(consumers: Consumers, database: Database, feed: Feed) -> None:
-    running, port = started(consumers, feed)
-    until(lambda: scrape(port), "no metrics")
-    running.freeze()
-    assert scrape(port) is None
-    running.wake()
-    goes_on(database, feed, running, port)
 
 
 def test_a_write_that_waits_for_a_lock(
@@ -187,45 +175,43 @@ def test_a_write_that_gets_no_answer(consumers: Consumers, database: Database, f
     complete(consumers, database, feed)
 
 
-@contextmanager
-def loop_stopped(running: Running, port: int) -> Iterator[None]:
-    """The thread of the loop stands still inside the block, and only this thread: a debugger does
-    not stop the others. It must not hold Python's lock at that moment, or none would run."""
-    pid, ptrace = running.process.pid, ctypes.CDLL(None, use_errno=True).ptrace
-    ptrace.argtypes = [ctypes.c_long, ctypes.c_long, ctypes.c_void_p, ctypes.c_void_p]
-    for _ in range(20):
-        if ptrace(PTRACE_ATTACH, pid, None, None) != 0:
-            raise OSError(ctypes.get_errno(), "this system lets no process trace its child")
-        os.waitpid(pid, WAIT_FOR_THREADS)
-        if scrape(port) is not None:
-            break
-        assert ptrace(PTRACE_DETACH, pid, None, None) == 0
-        time.sleep(0.1)
-    else:
-        raise AssertionError("the loop always holds Python's lock")
-    try:
-        yield
-    finally:
-        assert ptrace(PTRACE_DETACH, pid, None, None) == 0
+# While there is the file that HANG names, the loop does not come back from its poll.
+HANGING = """
+import os, time
+from ingest.source import kafka
+
+poll = kafka.Source.poll
+
+def hang(source, limit, timeout):
+    while os.path.exists(os.environ["HANG"]):
+        time.sleep(0.05)
+    return poll(source, limit, timeout)
+
+kafka.Source.poll = hang
+"""
 
 
-def test_a_loop_that_hangs(consumers: Consumers, database: Database, feed: Feed) -> None:
+def test_a_loop_that_hangs(
+    consumers: Consumers, database: Database, feed: Feed, tmp_path: Path
+) -> None:
     """The process answers; the time of the last turn and the beats stand still."""
-    running, port = started(consumers, feed)
+    (tmp_path / "sitecustomize.py").write_text(HANGING)
+    file, path = tmp_path / "hang", os.pathsep.join([str(tmp_path), str(ROOT)])
+    running, port = started(consumers, feed, HANG=str(file), PYTHONPATH=path)
     until(lambda: database.read() == 10, running.said)
-    with loop_stopped(running, port):
-        first = scrape(port)
-        time.sleep(1)  # a beat may have been on its way
-        before = beaten(database)
-        time.sleep(BEAT_SECONDS + TURNS_SECONDS)
-        later = scrape(port)
-        assert first is not None
-        assert later is not None
-        assert later[TURN] == first[TURN]
-        assert later[IN_FLIGHT] == 0
-        assert beaten(database) == before
+    file.touch()
+    time.sleep(TURNS_SECONDS)  # it may have been in a turn, and a beat on its way
+    first, before = scrape(port), beaten(database)
+    time.sleep(BEAT_SECONDS + TURNS_SECONDS)
+    later = scrape(port)
+    assert first is not None
+    assert later is not None
+    assert later[TURN] == first[TURN]
+    assert later[IN_FLIGHT] == 0
+    assert beaten(database) == before
     running.process.send_signal(signal.SIGUSR1)  # as the runbook says
     until(lambda: "Thread 0x" in running.said(), running.said)
+    file.unlink()
     until_metric(port, TURN, first[TURN], running)
     goes_on(database, feed, running, port)
 

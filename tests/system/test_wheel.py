@@ -1,12 +1,11 @@
-"""The wheel annals: the same bytes each time, everything in it, and it runs without the clone."""
+"""The wheels: the same bytes each time, everything in them, and Annals runs without the clone."""
 
-import importlib.util
 import os
+import re
 import subprocess
 from collections.abc import Iterator
 from email.parser import HeaderParser
 from pathlib import Path
-from types import ModuleType
 from urllib.parse import urlsplit
 from zipfile import ZipFile
 
@@ -14,6 +13,7 @@ import psycopg
 import pytest
 
 from annals import __version__
+from scripts import wheels
 from tests.consuming import ROOT
 from tests.installed import EMBEDDED, Installed, use
 
@@ -22,17 +22,7 @@ EPOCH = "1763800000"
 
 
 @pytest.fixture(scope="module")
-def wheels() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("wheels", ROOT / "scripts" / "wheels.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-@pytest.fixture(scope="module")
-def wheel(wheels: ModuleType, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("SOURCE_DATE_EPOCH", EPOCH)
         yield wheels.build("annals", tmp_path_factory.mktemp("wheel"))
@@ -48,21 +38,14 @@ def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Installe
 
 
 def test_the_same_bytes_on_another_day_and_machine(
-    wheels: ModuleType, wheel: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    wheel: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Files of another order, mode and date, another umask, time zone and folder."""
     clone = tmp_path / "other clone"
     for name in reversed(wheels.SOURCES["annals"]):
-        words = [
-            "cp",
-            "--recursive",
-            "--dereference",
-            "--no-preserve=all",
-            ROOT / name,
-            clone / name,
-        ]
         (clone / name).parent.mkdir(exist_ok=True)
-        subprocess.run(words, check=True)
+        copy = ["cp", "--recursive", "--dereference", "--no-preserve=all"]
+        subprocess.run([*copy, ROOT / name, clone / name], check=True)
     (clone / "annals" / "__init__.py").chmod(0o700)
     monkeypatch.setenv("SOURCE_DATE_EPOCH", EPOCH)
     monkeypatch.setenv("TZ", "Pacific/Auckland")
@@ -84,6 +67,20 @@ def test_the_wheel_has_every_file_of_the_packages_and_no_other(wheel: Path) -> N
         for package in ("annals", "history", "ingest")
         for path in (ROOT / package).rglob("*")
         if path.is_file() and not any(each in str(path) for each in left_out)
+    }
+
+
+def test_the_wheel_of_the_outbox_has_every_file_of_the_app_and_no_other(tmp_path: Path) -> None:
+    with ZipFile(wheels.build("annals-outbox", tmp_path)) as opened:
+        names = opened.namelist()
+        [metadata] = (name for name in names if name.endswith("/METADATA"))
+        text = opened.read(metadata).decode()
+    needs = re.findall(r"^Requires-Dist: ([\w-]+)", text, re.MULTILINE)
+    assert needs == ["django", "psycopg", "confluent-kafka"]
+    assert {name for name in names if ".dist-info/" not in name} == {
+        str(path.relative_to(ROOT))
+        for path in (ROOT / "outbox").rglob("*")
+        if path.suffix in {".py", ".html", ".po", ".mo", ".typed"} and "build" not in path.parts
     }
 
 

@@ -1,4 +1,4 @@
-"""`python -m tests.upgrade`: an upgrade under load, in both directions; ends with 1 if it fails.
+"""`python -m tests.upgrade`: an upgrade under load, forward and back; ends with 1 if it fails.
 
 Takes the earlier release out of the repository with `git archive`.
 """
@@ -8,49 +8,65 @@ import shutil
 import signal
 import sys
 import tempfile
-from collections.abc import Callable
+import time
+from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 
+import pytest
+
+from history.schema import stops
+from tests.consuming import ROOT, complete, until
 from tests.upgrade import earlier
-from tests.upgrade.scenes import (
-    SESSION_S,
-    Scene,
-    earlier_code_on_new_tables,
-    this_code_on_old_tables,
-)
-from tests.upgrade.stand import stand
-from tests.upgrade.watch import Watch
+from tests.upgrade.stand import Refused, Stand, stand
+
+CONSUMERS = 2
+RATE = 300
 
 
-def faults(watch: Watch) -> list[str]:
-    """What a user would complain about."""
-    found = [
-        f"{name}: {count} answers with status {status}: {watch.bodies.get(status, '')}"
-        for name, statuses in watch.statuses.items()
-        for status, count in statuses.items()
-        if status != 200
-    ]
-    return found + [
-        f"{name}: the group paused for {pauses.group:.1f} s, longer than its session"
-        for name, pauses in watch.pauses.items()
-        if pauses.group > SESSION_S
-    ]
-
-
-def run(
-    folder: Path, reference: str, kind: str, seconds: float, say: Callable[[str], None] = print
-) -> list[str]:
-    """Both scenes. What is wrong, as sentences. Raises NoEarlierRelease."""
-    root = earlier.unpack(reference, folder / "earlier")
-    new = sorted(earlier.migrations(Path.cwd()) - earlier.migrations(root))
-    say(f"from {reference}: {len(new)} migrations: {', '.join('.'.join(each) for each in new)}")
-    say("## The earlier release on the tables of this one")
-    with stand(folder / "one", kind, root) as made:
-        watch = earlier_code_on_new_tables(Scene(made, say, seconds))
-    say("## This release on the tables of the earlier one")
-    with stand(folder / "two", kind, root) as made:
-        this_code_on_old_tables(Scene(made, say, seconds))
-    return faults(watch)
+def upgrade(stand: Stand, seconds: float) -> None:
+    """Migrate under load, then replace the processes one by one, and back again if no migration
+    needs a stop."""
+    new = earlier.migrations(ROOT) - earlier.migrations(stand.earlier)
+    needs_stop = bool(stops(new))
+    print(f"{len(new)} migrations{', which need a stop' if needs_stop else ''}", flush=True)
+    phase = partial(stand.phase, say=partial(print, flush=True), seconds=seconds)
+    with ExitStack() as stack:
+        running = [stand.start(stand.earlier) for _ in range(CONSUMERS)]
+        stack.enter_context(stand.feed.pouring(RATE))
+        until(lambda: stand.database.read() > 2 * RATE, "nothing is read")
+        stack.enter_context(stand.watched())
+        with stand.serving(stand.earlier):
+            with phase("before"):
+                pass
+            with phase("migrate, grants --apply"):
+                if needs_stop:
+                    with pytest.raises(Refused, match="needs a stop"):
+                        stand.manage(ROOT, "migrate", "--verbosity", "0")
+                    for each in running:
+                        each.terminate(10)
+                stand.tables(ROOT)
+            for root in [ROOT] if needs_stop else [stand.earlier, ROOT, stand.earlier, ROOT]:
+                release = "this" if root is ROOT else "the earlier"
+                with phase(f"consumers, one by one, of {release} release"):
+                    for place in range(CONSUMERS):
+                        if running[place].process.poll() is None:
+                            running[place].terminate(10)
+                        running[place] = stand.start(root)
+                        time.sleep(seconds)
+        with phase("web of this release"), stand.serving(ROOT):
+            time.sleep(seconds)
+        if not needs_stop:
+            with (
+                phase("web of the earlier release again"),
+                stand.serving(stand.earlier, "/healthz"),
+            ):
+                time.sleep(seconds)
+    until(lambda: stand.database.read() == stand.feed.produced.total(), running[0].said, 120)
+    for each in running:
+        each.terminate(10)
+    complete(stand.consumers, stand.database, stand.feed)
+    print(f"{stand.feed.produced.total()} messages produced, each stored once; the ledger adds up")
 
 
 def main(given: list[str]) -> int:
@@ -68,15 +84,17 @@ def main(given: list[str]) -> int:
     folder = Path(tempfile.mkdtemp(prefix="annals-upgrade-"))
     folder.chmod(0o755)
     try:
-        wrong = run(folder, options.earlier, options.broker, options.seconds)
+        root = earlier.unpack(options.earlier, folder / "earlier")
+        with stand(folder / "stand", options.broker, root) as made:
+            upgrade(made, options.seconds)
     except earlier.NoEarlierRelease as why:
         print(f"skipped: {why}")
         return 0
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-    for each in wrong:
+    for each in made.faults:
         print(f"WRONG  {each}")
-    return 1 if wrong else 0
+    return 1 if made.faults else 0
 
 
 if __name__ == "__main__":

@@ -75,21 +75,22 @@ def read(name: str, suffix: str) -> str:
     return gzip.decompress((FOLDER / f"{name}.{suffix}.gz").read_bytes()).decode()
 
 
+def _released() -> dict[str, str]:
+    """The day of each release by its number, the last one first, as CHANGELOG.md has them."""
+    return dict(
+        re.findall(r"^## (\d\S*) - (\S+)", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
+    )
+
+
 def last() -> str:
-    """The number of the last release, the first that CHANGELOG.md has."""
-    found = re.search(r"^## (\d\S*) - ", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
-    assert found is not None
-    return found[1]
+    """The number of the last release."""
+    return next(iter(_released()))
 
 
 def end_of_day(name: str) -> str:
     """The end of the UTC day of a release, as ISO 8601: what is kept and what is too old for that
     depends on the day of the question."""
-    found = re.search(
-        rf"^## {re.escape(name)} - (\S+)", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE
-    )
-    assert found is not None
-    return f"{found[1]}T23:59:00+00:00"
+    return f"{_released()[name]}T23:59:00+00:00"
 
 
 def names() -> list[str]:

@@ -1,7 +1,5 @@
 """What runs on the cluster: a database that is distributed, a broker, consumers and the web."""
 
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,17 +8,15 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from annals.embedded import process
 from annals.embedded.broker import Broker
 from annals.embedded.postgres import Postgres
 from history.daily import days
 from history.entities import BY_TOPIC, ENTITIES
-from tests.attack.web import Web
+from tests.attack.web import Web, gunicorn
 from tests.citus.cluster import Citus, database
 from tests.citus.faults.nodes import Nodes
 from tests.consuming import (
     LIVE,
-    ROOT,
     Consumers,
     Database,
     Feed,
@@ -124,7 +120,7 @@ def standing(
                 }
                 _distribute(env, citus, shards)
                 consumers = Consumers(env, folder)
-                with _web(folder, env, spread) as web:
+                with gunicorn(env, folder) as web:
                     try:
                         running = consumers.start()
                         running.until_reading()
@@ -166,22 +162,3 @@ def _distribute(env: dict[str, str], citus: Citus, shards: int) -> None:
 def _manage(env: dict[str, str], *words: str) -> None:
     done = command(env, *words)
     assert done.returncode == 0, done.stdout + done.stderr
-
-
-@contextmanager
-def _web(folder: Path, env: dict[str, str], spread: Spread) -> Iterator[Web]:
-    (port,) = process.free_ports([None])
-    log = folder / "web.log"
-    with log.open("w") as file:
-        server = subprocess.Popen(
-            [*(sys.executable, "-m", "gunicorn", "--config", "python:annals.server"),
-             *("--workers", "1", "--bind", f"127.0.0.1:{port}", "annals.wsgi")],
-            cwd=ROOT, env=env, stdout=file, stderr=file,
-        )  # fmt: skip
-    web = Web(port, log, spread.url, server.pid)
-    try:
-        until(lambda: web.get("/healthz").status == 200, log.read_text)
-        yield web
-    finally:
-        server.terminate()
-        server.wait(30)
