@@ -65,5 +65,6 @@ def _mixed(items: list[pytest.Item]) -> list[pytest.Item]:
     for path, tests in itertools.groupby(items, lambda item: item.path):
         (busy if path.parent.name in BUSY else waiting).append(list(tests))
     waiting.reverse()  # tests/system first
+    busy.sort(key=len, reverse=True)
     pairs = itertools.zip_longest(waiting, busy, fillvalue=[])
     return [item for one, other in pairs for item in (*one, *other)]

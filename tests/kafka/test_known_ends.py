@@ -1,4 +1,4 @@
-"""What the ledger knows of the end of each partition, on both brokers."""
+"""What the ledger knows of the end of each partition."""
 
 import time
 from datetime import datetime
@@ -12,7 +12,7 @@ from tests.consuming import Consumers, Database, Feed, send, until
 from tests.messages import CHILD, value
 from tests.processes import consumers, database, feed, server
 
-pytestmark = pytest.mark.kafka
+pytestmark = [pytest.mark.kafka, pytest.mark.one_broker]
 __all__ = ["consumers", "database", "feed", "server"]
 
 PARTITIONS = 30
@@ -44,7 +44,6 @@ def test_the_end_of_an_empty_partition_is_known_as_long_as_the_brokers_answer(
     running.terminate()
 
 
-@pytest.mark.one_broker
 def test_a_consumer_that_ends_by_itself_says_what_it_has_seen(
     consumers: Consumers, database: Database, feed: Feed
 ) -> None:
@@ -54,7 +53,6 @@ def test_a_consumer_that_ends_by_itself_says_what_it_has_seen(
     assert len(known(database)) == PARTITIONS
 
 
-@pytest.mark.one_broker
 def test_what_is_not_fetched_is_not_known_to_be_the_end(
     consumers: Consumers, database: Database, broker: Daemon
 ) -> None:

@@ -1,5 +1,7 @@
 """Servers for an upgrade, processes of two releases, and what users of Annals see meanwhile."""
 
+import subprocess
+import sys
 import threading
 import time
 from collections import Counter
@@ -16,7 +18,7 @@ from annals.embedded.postgres import Postgres
 from history.entities import ENTITIES
 from tests.apache.broker import Apache
 from tests.attack.web import Web, gunicorn
-from tests.consuming import Consumers, Database, Feed, Running, command, environment, until
+from tests.consuming import ROOT, Consumers, Database, Feed, Running, command, environment, until
 from tests.kafka import brokers
 
 SESSION_S = 10.0
@@ -56,7 +58,7 @@ class Stand:
 
     def manage(self, root: Path, *words: str) -> str:
         """Run a command of a project as the owner. What it wrote; raises Refused."""
-        done = command(self.env, *words, root=root)
+        done = command(self._env(root), *words, root=root)
         if done.returncode != 0:
             raise Refused(done.stderr.strip())
         return done.stdout + done.stderr
@@ -77,14 +79,18 @@ class Stand:
     def start(self, root: Path) -> Running:
         """A consumer of a project, reading."""
         self.consumers.root = root
-        running = self.consumers.start()
+        running = self.consumers.start(**self._env(root))
         running.until_reading()
         return running
+
+    def _env(self, root: Path) -> dict[str, str]:
+        """A release runs with the packages that it names."""
+        return self.env if root is ROOT else self.env | {"PYTHONPATH": f"{self.earlier}.packages"}
 
     @contextmanager
     def serving(self, root: Path, ready: str = "/readyz") -> Iterator[None]:
         """A web of a project is asked in the block. ready: what answers 200 when it may be."""
-        env = self.env | {"DATABASE_URL": self.database.url_of(logins.WEB)}
+        env = self._env(root) | {"DATABASE_URL": self.database.url_of(logins.WEB)}
         with gunicorn(env, self.folder, "--workers", "1", root=root, ready=ready) as web:
             self.web = web
             yield
@@ -142,6 +148,9 @@ def stand(folder: Path, kind: str, earlier: Path) -> Iterator[Stand]:
     server = Postgres(folder / "postgres", {"fsync": "off"})
     broker: Daemon = {"apache": Apache, "embedded": Broker}[kind](folder / "broker")
     try:
+        pip = [sys.executable, "-m", "pip", "install", "--quiet", "--require-hashes"]
+        names = ["--requirement", earlier / "requirements.txt", "--target", f"{earlier}.packages"]
+        subprocess.run([*pip, *names], check=True)
         server.start()
         broker.start()
         brokers.create(broker, [t for entity in ENTITIES for t in entity.topics])
