@@ -7,16 +7,13 @@ import threading
 import time
 from collections.abc import Iterator
 
-from tests.attack.web import Figure, Site, slowest, together
+from tests.attack.web import REQUEST_S, Figure, Site, limit, slowest, together
 
 LONG = "attack-long"
 LARGE = "attack-large"
 CHEAP = "attack-short"
 VERSIONS = 3000
 LARGE_VERSIONS = 40
-LIMIT_S = 2
-TIMES_QUIET = 20
-REQUEST_S = 3
 OTHER = {"Authorization": "Basic " + base64.b64encode(b"auditor:auditor").decode()}
 API = "/api/v1/history/product-instance"
 
@@ -42,9 +39,7 @@ def repeated(site: Site, *, fast: bool) -> Iterator[Figure]:
     )
     cheap = f"{API}/{CHEAP}?pageSize=1"
     with site.serve() as web:
-        quiet = slowest(lambda: web.get(cheap, headers=OTHER), 5)
-        # A small attack may come while the machine has other work.
-        limit = max(LIMIT_S, TIMES_QUIET * quiet) if fast else LIMIT_S
+        most = limit(lambda: web.get(cheap, headers=OTHER), fast)
         for count, what, dear in attacks:
             over = threading.Event()
 
@@ -61,8 +56,8 @@ def repeated(site: Site, *, fast: bool) -> Iterator[Figure]:
                 finally:
                     over.set()
             clients = f"{count} clients that repeat {what}"
-            yield Figure(f"{clients}: slowest /healthz", alive, limit, "s")
-            yield Figure(f"{clients}: slowest short timeline", other, limit, "s")
+            yield Figure(f"{clients}: slowest /healthz", alive, most, "s")
+            yield Figure(f"{clients}: slowest short timeline", other, most, "s")
 
 
 def _large_documents() -> Iterator[str]:

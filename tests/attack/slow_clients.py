@@ -6,10 +6,9 @@ import threading
 import time
 from collections.abc import Iterator
 
-from tests.attack.web import Figure, Site, close, request, slowest, still_open
+from tests.attack.web import Figure, Site, close, limit, request, slowest, still_open
 
 CLIENTS = 40
-LIMIT_S = 2
 # How long the proxy waits here.
 HEADER_S = 1
 BIG = "attack-big"
@@ -20,6 +19,7 @@ def half_open(site: Site, *, fast: bool) -> Iterator[Figure]:
     for count in (40,) if fast else (40, 400):
         for begun in (b"", b"GET /healthz HTTP/1.1\r\nHost: loc"):
             with site.serve() as web:
+                most = limit(lambda: web.get("/healthz", timeout=10), fast)
                 held = [web.connect() for _ in range(count)]
                 try:
                     for each in held:
@@ -28,12 +28,13 @@ def half_open(site: Site, *, fast: bool) -> Iterator[Figure]:
                 finally:
                     close(held)
             what = "half a request" if begun else "silent"
-            yield Figure(f"{count} connections, {what}: slowest /healthz", alive, LIMIT_S, "s")
+            yield Figure(f"{count} connections, {what}: slowest /healthz", alive, most, "s")
 
 
 def slow_loris(site: Site, *, fast: bool) -> Iterator[Figure]:
     """/healthz meanwhile, and whether the server ends such connections."""
     with site.serve() as web:
+        most = limit(lambda: web.get("/healthz", timeout=10), fast)
         held = [web.connect() for _ in range(CLIENTS)]
         text = request("/api/v1/completeness", f"X-Padding: {'a' * 1000}")
         done = threading.Event()
@@ -58,7 +59,7 @@ def slow_loris(site: Site, *, fast: bool) -> Iterator[Figure]:
             done.set()
             dripping.join()
             close(held)
-    yield Figure(f"{CLIENTS} clients, a byte a second: slowest /healthz", alive, LIMIT_S, "s")
+    yield Figure(f"{CLIENTS} clients, a byte a second: slowest /healthz", alive, most, "s")
     yield Figure(f"of them still open after {waited} s", left, 0)
 
 
@@ -67,6 +68,7 @@ def slow_reader(site: Site, *, fast: bool) -> Iterator[Figure]:
     site.store(BIG, 100, 100, 640)
     path = f"/api/v1/history/product-instance/{BIG}?pageSize=100&include=entity"
     with site.serve() as web:
+        most = limit(lambda: web.get("/api/v1/completeness", timeout=20), fast)
         held = [web.ask(path, receive_buffer=4096) for _ in range(CLIENTS)]
         try:
             slowest(lambda: web.get("/healthz", timeout=20), 3)  # until the answers are computed
@@ -75,5 +77,5 @@ def slow_reader(site: Site, *, fast: bool) -> Iterator[Figure]:
             other = slowest(lambda: web.get("/api/v1/completeness", timeout=20), seconds)
         finally:
             close(held)
-    yield Figure(f"{CLIENTS} answers that nobody reads: slowest /healthz", alive, LIMIT_S, "s")
-    yield Figure("slowest request of another client meanwhile", other, LIMIT_S, "s")
+    yield Figure(f"{CLIENTS} answers that nobody reads: slowest /healthz", alive, most, "s")
+    yield Figure("slowest request of another client meanwhile", other, most, "s")
