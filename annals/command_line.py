@@ -49,7 +49,6 @@ GROUPS: Final[Mapping[str, Mapping[str, str]]] = {
         "people": "import full names for logins",
         "labels": "load labels of fields, and which are masked",
         "breakglass": "a local superuser for the day without an identity provider",
-        "contract": "what a message must be, for programs: JSON Schema, AsyncAPI",
         "check": "look for mistakes: --deploy, --database default",
     },
     "Develop": {"makemigrations": "write migrations of changed tables"},

@@ -11,13 +11,8 @@ from contextlib import suppress
 from annals import env
 
 WITHOUT_DATABASE = frozenset(
-    {
-        *("help", "embedded", "compilemessages", "makemessages", "collectstatic"),
-        "simulate",
-        "contract",
-    }
+    {"help", "embedded", "compilemessages", "makemessages", "collectstatic", "simulate"}
 )
-ONLY_PRINT = frozenset({"help", "contract"})
 WITH_KAFKA = frozenset({"consume", "simulate", "ledger", "trace", "heal"})
 PROCESSES = frozenset({"consume", "runserver"})
 
@@ -81,7 +76,7 @@ def prepare(arguments: Sequence[str]) -> None:
     settings = checked_settings(arguments)
     command = next((word for word in arguments if not word.startswith("-")), "help")
     helps = bool({"-h", "--help"} & set(arguments))
-    if helps or command in ONLY_PRINT:  # they leave no key where somebody stands
+    if helps or command == "help":  # they leave no key where somebody stands
         os.environ["ANNALS_SECRET_KEY"] = settings.secret_key or secrets.token_urlsafe(48)
     if helps:
         return

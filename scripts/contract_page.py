@@ -8,9 +8,9 @@ from typing import Final
 from history.documents.jsonb import MOST_AFTER_POINT, MOST_BEFORE_POINT, MOST_DIGITS
 from history.entities import ENTITIES
 from history.record import AUTHOR_LENGTH, CLIENT_ID_LENGTH, ID_LENGTH, MAX_VERSION
-from ingest import contract
 from ingest.source.decode import MAX_NESTING, Reason
 from ingest.source.envelope import RULES
+from scripts import message_schema as contract
 
 NO_VALUE: Final = ""
 _REPEAT: Final = re.compile(rb"TIMES\((.+?), (\d+)\)")

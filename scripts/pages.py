@@ -22,7 +22,7 @@ from msgspec import inspect
 
 from annals import env
 from history.metric import Described, OpenValues, Register
-from ingest import contract
+from scripts import message_schema as contract
 from scripts.contract_page import parts as contract_parts
 
 ROOT = Path(__file__).resolve().parent.parent

@@ -52,7 +52,7 @@ def test_what_prints_passwords_is_refused(tmp_path: Path) -> None:
     assert "would print passwords and keys" in done.stderr
 
 
-@pytest.mark.parametrize("words", ["contract asyncapi", "migrate --help", "help --all"])
+@pytest.mark.parametrize("words", ["migrate --help", "help --all"])
 def test_what_only_prints_leaves_nothing(tmp_path: Path, words: str) -> None:
     """Such as a key in the folder in which somebody asks for help."""
     done = run(tmp_path / "home", "annals", *words.split())

@@ -1,22 +1,16 @@
 """docs/contract.md: the examples have the reasons that it says, and its rules are those of code."""
 
 import json
-import os
-import subprocess
-import sys
 from datetime import date
-from io import StringIO
-from pathlib import Path
 from typing import Any
 
 import jsonschema
 import pytest
-from django.core.management import CommandError, call_command
 
 from history.daily.window import Window
 from history.entities import BY_NAME, ENTITIES
-from ingest import contract
 from ingest.source.decode import Reason, Rejected, decode
+from scripts import message_schema as contract
 from scripts import pages as docs
 from scripts.contract_page import BREACHES, good, value
 from tests.messages import CHILD, message
@@ -50,57 +44,6 @@ def test_the_sentence_of_the_page_is_the_one_that_is_said() -> None:
     with pytest.raises(Rejected) as caught:
         decode(message(value(BREACHES[Reason.BAD_FIELD].example or ""), topic=CHILD), WINDOW)
     assert f"\nbad_field   {caught.value.detail}\n" in PAGE
-
-
-def printed(*words: str) -> Any:
-    out = StringIO()
-    call_command("contract", *words, stdout=out)
-    return json.loads(out.getvalue())
-
-
-def test_the_command_prints_the_documents() -> None:
-    assert printed("schema") == json.loads((docs.DOCS / "schema/message.schema.json").read_text())
-    assert printed("asyncapi") == json.loads((docs.DOCS / "asyncapi.json").read_text())
-    for entity in ENTITIES:
-        assert printed("schema", "--entity", entity.name) == contract.of_entity(entity)
-
-
-KINDS = """
-extends = "default"
-[[kind]]
-name = "order"
-title = "Order"
-topic = "shop.orders"
-[[kind]]
-name = "pledge"
-title = "Pledge"
-topic = "shop.pledges"
-migration_topic = "shop.pledges.old"
-parent = "loanId"
-"""
-
-
-def test_declared_kinds_have_theirs(tmp_path: Path) -> None:
-    file = tmp_path / "kinds.toml"
-    file.write_text(KINDS)
-    env = os.environ | {"ANNALS_ENTITIES_FILE": str(file)}
-    command = (sys.executable, "manage.py", "contract", "asyncapi")
-    done = subprocess.run(
-        command, cwd=docs.ROOT, env=env, check=True, capture_output=True, text=True, timeout=60
-    )
-    document = json.loads(done.stdout)
-    assert {"shop.orders", "shop.pledges", "shop.pledges.old"} < document["channels"].keys()
-    assert len(document["channels"]) == 13
-    orders, pledges = (document["components"]["schemas"][name] for name in ("order", "pledge"))
-    assert orders == {"$ref": "#/components/schemas/message"}
-    assert "loanId" in pledges["required"]
-    assert contract.APPLICATION not in pledges["properties"]
-
-
-@pytest.mark.parametrize("words", [[], ["schema", "--entity", "loan"]])
-def test_wrong_words_are_refused(words: list[str]) -> None:
-    with pytest.raises(CommandError):
-        call_command("contract", *words)
 
 
 def resolved(document: Any, reference: str) -> Any:

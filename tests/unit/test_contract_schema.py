@@ -11,8 +11,8 @@ from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
 from history.entities import BY_NAME, ENTITIES
-from ingest import contract
 from ingest.source.decode import Decode, Expired, Reason, Rejected, decode
+from scripts import message_schema as contract
 from tests.messages import TOPIC, WINDOW, fields, message, nested, value, with_data
 
 CHILD = BY_NAME["product-task"]
