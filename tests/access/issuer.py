@@ -23,6 +23,7 @@ OTHER_RSA = rsa.generate_private_key(65537, 2048)
 SMALL_RSA = rsa.generate_private_key(65537, 1024)  # noqa: S505 - to be refused
 EC = ec.generate_private_key(ec.SECP256R1())
 CLIENT = "annals"
+PROGRAM = "audit-system"
 SCOPE = "topst-product-maintenance-changelog"
 
 
@@ -92,7 +93,7 @@ class Issuer:
             "iss": self.url,
             "sub": "service-account-audit",
             "aud": CLIENT,
-            "client_id": "audit-system",
+            "client_id": PROGRAM,
             "scope": f"openid {SCOPE}",
             "iat": now,
             "exp": now + 300,
@@ -133,5 +134,6 @@ def unsigned(header: dict[str, object], claims: dict[str, object], signature: by
 def declare(settings: Any, issuer: Issuer, **more: Any) -> None:
     """The issuer is the only provider of Annals, as `bank`; more: other fields of it."""
     given = {"name": "bank", "title": "Bank", "issuer": issuer.url, "client_id": CLIENT}
+    more = {"programs": (PROGRAM,)} | more
     settings.OIDC_PROVIDERS = (Provider(**given, roles={"staff": "support"}, **more),)
     discoveries.cache_clear()

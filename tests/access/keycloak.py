@@ -103,6 +103,7 @@ class Keycloak:
             "client_id": "annals",
             "client_secret_file": str(secret),
             "audiences": [AUDIENCE],
+            "programs": ["audit-system"],
             "roles": dict(roles),
         }
 

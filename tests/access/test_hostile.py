@@ -19,7 +19,7 @@ from annals.access.models import JournalEntry
 from annals.access.oidc.discovery import discoveries
 from annals.access.oidc.providers import Provider
 from tests.access.hostile import BEARER, HOSTILE, IDENTITY, ONE_OF_EACH
-from tests.access.issuer import CLIENT, OTHER_RSA, SCOPE, Issuer, declare, jwk
+from tests.access.issuer import CLIENT, OTHER_RSA, PROGRAM, SCOPE, Issuer, declare, jwk
 from tests.access.test_masking_properties import mark
 from tests.db.store import Store
 
@@ -199,7 +199,7 @@ def test_a_provider_may_name_its_programs_by_their_subject(
 ) -> None:
     token = issuer.token(client_id=None)
     assert ask(client, token).status_code == 401
-    declare(settings, issuer, client_claim="sub")
+    declare(settings, issuer, client_claim="sub", programs=("service-account-audit",))
     assert ask(client, token).status_code == 200
 
 
@@ -254,15 +254,17 @@ def test_a_bearer_token_opens_no_screen(client: Client, issuer: Issuer, stored: 
 
 
 def test_a_token_of_another_client_is_no_program(
-    client: Client, issuer: Issuer, stored: Store, settings: Any
+    client: Client, issuer: Issuer, stored: Store, settings: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A person's token of another application names that client, and a person as its subject."""
-    assert ask(client, issuer.token(client_id=None, azp=CLIENT, sub="alice")).status_code == 401
-    persons = issuer.token(client_id=None, azp="crm-spa", sub="alice")
-    assert ask(client, persons).status_code == 200  # no list: every client is a program
-    assert JournalEntry.objects.get().identity == f"{issuer.url}#crm-spa sub=alice"
-    declare(settings, issuer, programs=("audit-system",))
-    answer = ask(client, persons)
-    assert answer.status_code == 401
-    assert "is no program of Annals" in answer.headers["WWW-Authenticate"]
+    for theirs in (CLIENT, "crm-spa"):
+        answer = ask(client, issuer.token(client_id=None, azp=theirs, sub="alice"))
+        assert answer.status_code == 401
+        assert "is not among the programs" in answer.headers["WWW-Authenticate"]
+    assert "client 'crm-spa' is not in `programs` of the provider 'bank'" in caplog.text
+    assert not JournalEntry.objects.exists()
     assert ask(client, issuer.token()).status_code == 200
+    found = JournalEntry.objects.get()
+    assert found.identity == f"{issuer.url}#{PROGRAM} sub=service-account-audit"
+    declare(settings, issuer, programs=())
+    assert ask(client, issuer.token()).status_code == 401

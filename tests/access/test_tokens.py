@@ -11,7 +11,7 @@ from annals.access.oidc import tokens
 from annals.access.oidc.discovery import AGAIN_SECONDS, Discovery, ProviderDownError
 from annals.access.oidc.providers import Provider
 from tests.access.hostile import BEARER, HOSTILE, IDENTITY, Make
-from tests.access.issuer import CLIENT, EC, OTHER_RSA, SCOPE, Issuer, jwk
+from tests.access.issuer import CLIENT, EC, OTHER_RSA, PROGRAM, SCOPE, Issuer, jwk
 
 NOW = int(time.time())
 
@@ -23,6 +23,7 @@ def known(issuer: Issuer) -> dict[str, Discovery]:
 
 def provider(issuer: Issuer, **changed: Any) -> Provider:
     given = {"name": "bank", "title": "Bank", "issuer": issuer.url, "client_id": CLIENT}
+    given["programs"] = (PROGRAM,)
     return Provider(**(given | changed))
 
 

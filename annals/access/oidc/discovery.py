@@ -71,6 +71,9 @@ KEYS_SECONDS: Final = 600.0
 AGAIN_SECONDS: Final = 10.0
 MOST_KEYS: Final = 100
 SMALLEST_RSA_BITS: Final = 2_048
+# Of signatures, by the kind of key.
+RSA: Final[tuple[str, ...]] = ("RS256", "PS256")
+EC: Final[tuple[str, ...]] = ("ES256",)
 # Of the 16 threads of a process: a call to a provider that hangs takes 8 seconds.
 AT_ONCE: Final = 4
 
@@ -197,7 +200,7 @@ class Discovery:
             raise ProviderDownError(f"{address} holds no keys")
         keys: dict[str | None, list[Key]] = {}
         for each in given[:MOST_KEYS]:
-            if (key := _usable(each, self.provider.algorithms)) is not None:
+            if (key := _usable(each)) is not None:
                 for name in {key.id, None}:
                     keys.setdefault(name, []).append(key)
         self._keys, self._keys_until = keys, self._clock() + KEYS_SECONDS
@@ -217,7 +220,7 @@ def discoveries() -> dict[str, Discovery]:
     return {provider.issuer: Discovery(provider) for provider in settings.OIDC_PROVIDERS}
 
 
-def _usable(given: Any, algorithms: tuple[str, ...]) -> Key | None:
+def _usable(given: Any) -> Key | None:
     """A public key for signatures of accepted algorithms; None for every other."""
     if not isinstance(given, dict) or given.get("use", "sig") != "sig":
         return None
@@ -232,14 +235,14 @@ def _usable(given: Any, algorithms: tuple[str, ...]) -> Key | None:
     except (jwt.PyJWTError, ValueError, TypeError, KeyError):
         return None
     if isinstance(key, RSAPublicKey) and key.key_size >= SMALLEST_RSA_BITS:
-        fitting = [each for each in algorithms if each in ("RS256", "PS256")]
+        fitting = RSA
     elif isinstance(key, EllipticCurvePublicKey) and key.curve.name == "secp256r1":
-        fitting = [each for each in algorithms if each == "ES256"]
+        fitting = EC
     else:
         return None
     if named is not None:
-        fitting = [each for each in fitting if each == named]
-    return Key(name, tuple(fitting), key) if fitting else None
+        fitting = tuple(each for each in fitting if each == named)
+    return Key(name, fitting, key) if fitting else None
 
 
 _ALGORITHM_OF = {"RSA": "RS256", "EC": "ES256"}

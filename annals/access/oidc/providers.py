@@ -13,11 +13,9 @@ from annals.access.roles import ROLES
 from history.failure.complaints import FileError, of_declaration, read_text
 
 SCOPE = "topst-product-maintenance-changelog"
-ALGORITHMS = ("RS256", "PS256", "ES256")
 NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,31}")
 
 Text = Annotated[str, Meta(min_length=1, max_length=1000)]
-Seconds = Annotated[int, Meta(ge=1, le=86_400 * 30)]
 
 
 class ProvidersError(ValueError):
@@ -30,7 +28,7 @@ class Provider(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     name: in addresses, unique. title: on the login page. audiences: the `aud` of Bearer tokens that
     are for Annals; empty: client_id. roles: a value of groups_claim to the role it gives.
     client_claim: the client id of a Bearer token; None: `client_id`, or else `azp`.
-    programs: the client ids that may call with a Bearer token; empty: all but Annals' own.
+    programs: the client ids that may call with a Bearer token, none of them Annals' own.
     sensitive_scope: what a Bearer token must have in addition to read sensitive fields; None: no
     token does.
     login, api: whether people may log in with it, and whether its Bearer tokens are accepted.
@@ -54,18 +52,11 @@ class Provider(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     sensitive_scope: Text | None = None
     client_claim: Text | None = None
     programs: tuple[Text, ...] = ()
-    algorithms: Annotated[tuple[str, ...], Meta(min_length=1)] = ALGORITHMS
-    max_age_seconds: Seconds = 86_400
-    leeway_seconds: Annotated[int, Meta(ge=0, le=300)] = 30
 
     @property
     def api_audiences(self) -> tuple[str, ...]:
         """The audiences that a Bearer token may name."""
         return self.audiences or (self.client_id,)
-
-    def accepts(self, client: str) -> bool:
-        """Whether a Bearer token of this client may call."""
-        return client in self.programs if self.programs else client != self.client_id
 
     def secret(self) -> str | None:
         """The client secret, read from its file at each call so that it can be replaced; None for
@@ -135,10 +126,10 @@ def _wrong(provider: Provider) -> str | None:
         )
     if unknown := sorted(set(provider.roles.values()) - ROLES.keys()):
         return f"roles gives {', '.join(unknown)}; the roles are {', '.join(ROLES)}"
-    if unknown := sorted(set(provider.algorithms) - set(ALGORITHMS)):
-        return f"algorithms has {', '.join(unknown)}; accepted are {', '.join(ALGORITHMS)}"
     if provider.sensitive_scope == provider.scope:
         return "sensitive_scope must differ from scope: every program would read sensitive fields"
+    if provider.client_id in provider.programs:
+        return "programs has the client_id of Annals itself: its tokens are people's"
     for field in ("client_secret_file", "ca_file"):
         file = getattr(provider, field)
         if file is not None and not file.is_file():
