@@ -223,15 +223,6 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         tuple[str, ...],
         Meta(description="Host names under which the web server may be reached, comma-separated."),
     ] = ("localhost", "127.0.0.1", "[::1]")
-    api_rate: Annotated[
-        int,
-        Meta(
-            ge=0,
-            le=10_000_000,
-            description="Maximum API requests per minute of one login to one web process; "
-            "0 = no limit.",
-        ),
-    ] = 30_000
     request_seconds: Annotated[
         int,
         Meta(

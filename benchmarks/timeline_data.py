@@ -87,7 +87,6 @@ def _environment(conninfo: str, days: int) -> dict[str, str]:
         "ANNALS_DEMO": "true",
         "ANNALS_RETENTION_DAYS": str(days - 2),
         "ANNALS_AHEAD_DAYS": "1",
-        "ANNALS_API_RATE": "0",
         "ANNALS_LOG_LEVEL": "WARNING",
     }
 

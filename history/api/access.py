@@ -1,10 +1,10 @@
-"""Authentication, permissions and the rate limit."""
+"""Authentication and permissions."""
 
 import hashlib
 import hmac
 import time
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any
 
 from django.conf import settings
 from django.contrib.auth.models import AbstractBaseUser
@@ -12,14 +12,12 @@ from rest_framework.authentication import BasicAuthentication, SessionAuthentica
 from rest_framework.permissions import BasePermission
 from rest_framework.request import Request
 
-from history.api.allowance import Allowances
 from history.masking.logins import login, may
 
 READ_HISTORY = "history.view_history"
 READ_COMPLETENESS = "ingest.view_completeness"
 VERIFIED_SECONDS = 60.0
 VERIFIED_LOGINS = 1000
-ALLOWANCES: Final = Allowances()
 
 
 class Session(SessionAuthentication):

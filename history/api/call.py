@@ -5,11 +5,9 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar, TypedDict, cast
 
-from django.conf import settings
 from django.http import HttpRequest, HttpResponse
 from django.utils.cache import get_conditional_response, patch_vary_headers, set_response_etag
 from django.utils.translation import gettext as _
-from rest_framework import exceptions
 from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
@@ -17,7 +15,6 @@ from rest_framework.views import APIView
 from history import complete_to
 from history.addresses import RAW_PATH
 from history.api import access, answers
-from history.api.allowance import Left
 from history.api.answers import Answer, AnswerFormat
 from history.api.errors import VARY, UnknownEntityError
 from history.api.parameters import TOKEN_LENGTH, Parameters, one_of
@@ -133,23 +130,11 @@ class Call(Options):
     tagged: ClassVar[bool] = False
     with_completeness: ClassVar[bool] = True
     dear: ClassVar[bool] = False  # reads many versions for one answer: see requests.worker_shares
-    left: Left | None = None
     reader: Reader | None = None
 
-    def check_permissions(self, request: Request) -> None:
-        """How often somebody asks, then what they may. DRF asks the other way round."""
-        rate = settings.ANNALS.api_rate  # at each web process
-        if rate and request.user.is_authenticated:
-            self.left = access.ALLOWANCES.take(request.user.pk, rate)
-            if self.left.wait:
-                raise exceptions.Throttled(self.left.wait)
-        super().check_permissions(request)
-
     def finalize_response(self, request: Request, response: Any, *args: Any, **kwargs: Any) -> Any:
-        """The answer, errors included, with what is left of the allowance."""
+        """The answer, errors included, with what came of asking the old service."""
         answer = super().finalize_response(request, response, *args, **kwargs)
-        for name, value in self.left.headers.items() if self.left is not None else ():
-            answer.headers[name] = value
         state = self.reader.old.asked.state if self.reader is not None else None
         if state is not None:
             answer.headers[OLD_SERVICE] = state.value
@@ -194,13 +179,7 @@ class Call(Options):
 def _compared(request: HttpRequest, response: HttpResponse) -> HttpResponse:
     set_response_etag(response)
     found = get_conditional_response(request, etag=response.headers["ETag"], response=response)
-    answer = cast(HttpResponse, found)
-    if answer is not response:
-        # Django's 304 has none of the headers of this API; the request was counted.
-        for name, value in response.headers.items():
-            if name.startswith("RateLimit-"):
-                answer.headers[name] = value
-    return answer
+    return cast(HttpResponse, found)
 
 
 def _check_address(request: Request, address: Mapping[str, str]) -> None:

@@ -130,25 +130,11 @@ _RETRY = OpenApiParameter(
     {"type": "integer"},
     "header",
     description="Seconds. With 200 and 404: until the old service is asked again.",
-    response=[200, 404, 429, 503],
+    response=[200, 404, 503],
 )
 _REQUEST_ID = OpenApiParameter(
     "X-Request-ID", str, "header", description="The log has it too.", response=True
 )
-_ALLOWANCE = [
-    OpenApiParameter(
-        f"RateLimit-{name}",
-        {"type": "integer"},
-        "header",
-        description=description,
-        response=[200, 304, 400, 403, 404, 429],
-    )
-    for name, description in (
-        ("Limit", "Requests a minute."),
-        ("Remaining", "Requests that may come now."),
-        ("Reset", "Seconds until the whole allowance is available again."),
-    )
-]
 _FALLBACK = OpenApiParameter(
     "X-Annals-Fallback",
     one_of(*(state.value for state in AskedState)),
@@ -185,7 +171,7 @@ def call(
     for status, codes in _CODES.items():
         if status != 404 or missing:
             answers[status] = OpenApiResponse(ref("Error"), ", ".join(codes))
-    headers = [_REQUEST_ID, _RETRY, _FALLBACK, *_ALLOWANCE, *([_TAG] if tagged else [])]
+    headers = [_REQUEST_ID, _RETRY, _FALLBACK, *([_TAG] if tagged else [])]
     described = extend_schema(
         operation_id=name,
         summary=summary,

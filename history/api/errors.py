@@ -7,7 +7,6 @@
 | 403 | no_permission, need_to_know |
 | 404 | unknown_entity, not_found, older_than_retention, no_applications, unknown_address |
 | 405 | method_not_allowed |
-| 429 | too_many_requests, with Retry-After |
 | 500 | internal_error |
 | 503 | unavailable, archive_unavailable, journal_unavailable, busy, with Retry-After; too_long |
 
@@ -90,7 +89,6 @@ KINDS: tuple[tuple[type[Exception] | tuple[type[Exception], ...], int, str], ...
     (NeedToKnowError, 403, "need_to_know"),
     ((PermissionDenied, exceptions.PermissionDenied), 403, "no_permission"),
     (exceptions.MethodNotAllowed, 405, "method_not_allowed"),
-    (exceptions.Throttled, 429, "too_many_requests"),
     ((UnavailableError, RuleFailedError), 503, "unavailable"),
     (OUTAGES, 503, "unavailable"),
     (ArchiveUnavailableError, 503, "archive_unavailable"),
@@ -102,7 +100,6 @@ MESSAGES: Mapping[str, Promise | str] = {
     "no_applications": _("no kind of entity here is an application: each stands alone"),
     "unknown_address": _("the API has no such address; see /api/docs/"),
     "method_not_allowed": _("this address takes GET, HEAD and OPTIONS only"),
-    "too_many_requests": _("too many requests; the header Retry-After says how long to wait"),
     "archive_unavailable": _("the archive cannot be read; try again later, or without it"),
     "journal_unavailable": _(
         "who looks at what cannot be written down now, so nothing is shown; try again in a moment"
@@ -132,11 +129,8 @@ def answer(error: Exception, context: Mapping[str, Any]) -> HttpResponse:
     if isinstance(error, NotFoundError) and reader is not None and reader.old.asked.failed:
         message += f"; {_('the old service does not answer, it may have more')}"
     response = _response(context["request"], status, code, message, **more)
-    if isinstance(error, exceptions.APIException):
-        if getattr(error, "auth_header", None):
-            response.headers["WWW-Authenticate"] = str(error.auth_header)  # type: ignore[attr-defined]
-        if isinstance(error, exceptions.Throttled):
-            response.headers["Retry-After"] = str(int(getattr(error, "wait", None) or 1))
+    if getattr(error, "auth_header", None):
+        response.headers["WWW-Authenticate"] = str(error.auth_header)  # type: ignore[attr-defined]
     if status == 503 and not isinstance(error, TooLongError):
         response.headers["Retry-After"] = str(RETRY_SECONDS)
     return response

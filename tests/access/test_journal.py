@@ -177,19 +177,6 @@ def test_who_is_not_logged_in_leaves_no_row(
     assert rows() == []
 
 
-def test_too_many_requests(support: Client, settings: Any) -> None:
-    from history.api.access import ALLOWANCES
-
-    ALLOWANCES.clear()
-    settings.ANNALS = msgspec.structs.replace(settings.ANNALS, api_rate=1)
-    assert [support.get(API).status_code for _ in range(2)] == [200, 429]
-    ALLOWANCES.clear()
-    assert [(row.login, row.outcome, row.status) for row in rows()] == [
-        ("support", "shown", 200),
-        ("support", "refused", 429),
-    ]
-
-
 @pytest.mark.parametrize(
     "address, status, identifier",
     [

@@ -1,6 +1,5 @@
 """No answer may be kept by a browser or a proxy: every address, with every outcome."""
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -8,7 +7,6 @@ from django.contrib.auth.models import User
 from django.test import Client
 from prometheus_client import REGISTRY
 
-from history.api.access import ALLOWANCES
 from tests.access.test_permissions import MATRIX, filled
 from tests.db.conftest import store
 
@@ -29,12 +27,10 @@ def addresses(filled: dict[str, object]) -> list[str]:
 
 
 @pytest.fixture
-def admin(client: Client, filled: dict[str, object]) -> Iterator[Client]:
+def admin(client: Client, filled: dict[str, object]) -> Client:
     client.force_login(User.objects.get(username="admin"))
     client.raise_request_exception = False
-    ALLOWANCES.clear()
-    yield client
-    ALLOWANCES.clear()
+    return client
 
 
 def kept(client: Client, addresses: list[str], method: str = "get", **more: Any) -> set[int]:

@@ -47,8 +47,7 @@ class Stand:
         env = environment(broker, self.database)
         for name in PRODUCTION:
             env.pop(name)
-        self.env = env | {"ANNALS_DEMO": "true", "ANNALS_API_RATE": "100000"}
-        self.env["TMPDIR"] = str(folder)
+        self.env = env | {"ANNALS_DEMO": "true", "TMPDIR": str(folder)}
         self.consumers = Consumers(self.env, folder)
         self.feed = Feed(broker.client() | {"log_level": 0}, documents=40)
         self.web: Web | None = None

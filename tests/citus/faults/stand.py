@@ -115,7 +115,6 @@ def standing(
                 spread = Spread(Postgres(folder / "postgres"), "", citus.url)
                 env = environment(broker, spread) | {
                     "ANNALS_DEMO": "true",
-                    "ANNALS_API_RATE": "100000",
                     "TMPDIR": str(folder),
                 }
                 _distribute(env, citus, shards)
