@@ -12,7 +12,7 @@ OWNER: Final = "owner_login"
 WEB: Final = "web_login"
 CONSUMER: Final = "consumer_login"
 
-# The rights are for the benchmarks, the settings for `annals capacity`.
+# The rights are for the benchmarks, the settings for `annals check`.
 _CREATE: Final[tuple[LiteralString, ...]] = (
     "DO $$ BEGIN IF NOT EXISTS (SELECT FROM pg_roles WHERE rolname = {text}) THEN"
     " CREATE ROLE {login}; END IF; END $$",

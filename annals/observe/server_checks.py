@@ -102,7 +102,7 @@ RULES: Final = (
          "Set it to a quarter of the memory, 256MB at least: the indexes of today are written at "
          "random places, and each page that does not fit is read again."),
     Rule(2, "max_wal_size", at_least(2048 * MB),
-         "Set 2GB or more, above the WAL of checkpoint_timeout (`annals capacity`): otherwise "
+         "Set 2GB or more, above the WAL of checkpoint_timeout (docs/capacity.md): otherwise "
          "checkpoints come earlier, and each writes whole pages again."),
     Rule(3, "checkpoint_timeout", at_least(900),
          "Set 30min: with 5min the WAL of a day is about twice as large (docs/capacity.md). "

@@ -147,7 +147,7 @@ def test_help_does_not_start_django(command: str) -> None:
 @pytest.mark.parametrize(
     "given",
     [
-        *("capacity --rps -1", "capacity --rps 200 --growth -5", "capacity --rps 200 --days 0"),
+        *("capacity --rps -1", "capacity --rps 200 --days 0"),
         *("capacity --rps nan", "compare-old --sample -3", "migrate --statement-timeout inf"),
         "migrate --statement-timeout -1",
     ],

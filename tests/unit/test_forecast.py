@@ -1,14 +1,12 @@
 """The forecast of losses: never later than the brokers delete."""
 
-from datetime import date, timedelta
 from math import inf
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
-from history.capacity import model
-from history.capacity.model import Load, Need, Server, full_on, need
+from history.capacity.loads import Load
 from history.management.numbers import in_bytes
 from ingest.forecast import (
     DELETED,
@@ -115,40 +113,10 @@ def test_catching_up_ends_with_all_read(backlogs: dict[int, Backlog], rate: floa
         assert took[place] == (everything if each.unread else 0.0)
 
 
-TODAY = date(2026, 11, 21)
-SERVER = Server()
-LOAD = Load("product_instance_aud", 1_000_000, 1_800, 80)
-A_DAY = LOAD.rows_per_day * (LOAD.data + LOAD.index)
-
-
-def total(days: int, load: Load = LOAD) -> float:
-    return need(load, days, SERVER).total
-
-
 def test_retention_keeps_the_current_day_too() -> None:
-    found = need(LOAD, 90, SERVER)
-    assert found.data + found.index == pytest.approx(91 * A_DAY)
-    assert found.total == pytest.approx(1.2 * (found.data + found.index + found.wal))
-    assert found.reserve + found.data + found.index + found.wal == pytest.approx(found.total)
-    assert (found + Need(1, 2, 3)).wal == found.wal + 3
-
-
-@settings(max_examples=20, deadline=None)
-@given(days=st.integers(1, 400))
-def test_a_disk_that_holds_retention_is_never_full_and_a_smaller_one_is(days: int) -> None:
-    assert full_on([LOAD], [], TODAY, days, total(days) * 1.0001, SERVER) is None
-    day = full_on([LOAD], [], TODAY, days, total(days) - 0.6 * A_DAY, SERVER)
-    assert day == TODAY + timedelta(days=days)
-
-
-def test_growth_fills_the_disk() -> None:
-    disk = 2 * total(90)
-    assert full_on([LOAD], [], TODAY, 90, disk, SERVER) is None
-    day = full_on([LOAD], [], TODAY, 90, disk, SERVER, growth=0.25)
-    assert day is not None
-    # Twice the load comes after ln 2 / ln 1.25 = 3.1 years; the oldest of 90 days lags behind.
-    assert 3.1 * 365 < (day - TODAY).days < 3.3 * 365
-    assert model.grown(LOAD, 0.25, model.YEAR).rows_per_day == pytest.approx(1_250_000)
+    found = Load("product_instance_aud", 1_000_000, 1_800, 80).need(90)
+    assert found.data + found.index == pytest.approx(91 * 1_000_000 * 1_880)
+    assert found.total == pytest.approx(1.2 * (found.data + found.index))
 
 
 @pytest.mark.parametrize(

@@ -4,11 +4,11 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandParser
 
-from history.management.numbers import MOST_DAYS, in_bytes, number, whole
+from history.management.numbers import MOST_DAYS, number, whole
 
 
 class Command(BaseCommand):
-    help = "Compute the disk space of the history, when the disk is full, and other retentions."
+    help = "Compute the disk space of the history."
     requires_system_checks = []
 
     def add_arguments(self, parser: CommandParser) -> None:
@@ -25,25 +25,6 @@ class Command(BaseCommand):
             "--days",
             type=whole(1, MOST_DAYS),
             help="retention in days (default: ANNALS_RETENTION_DAYS)",
-        )
-        parser.add_argument(
-            "--growth",
-            type=number(-0.99, 100),
-            default=0.25,
-            help="growth of the load per year; 0.25 means 25%% (default 0.25)",
-        )
-        parser.add_argument(
-            "--disk",
-            type=in_bytes,
-            help="size of the disk, for example 2T (default: the disk of a server on this machine)",
-        )
-        parser.add_argument(
-            "--checkpoint",
-            type=number(0.5, 1440),
-            help="checkpoint_timeout in minutes (default: the setting of the server; with --rps 5)",
-        )
-        parser.add_argument(
-            "--wal-compression", action="store_true", help="assume that wal_compression is on"
         )
         parser.add_argument("--json", action="store_true", help="print JSON")
 
