@@ -232,15 +232,6 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
             "503; also the longest time of one statement of it.",
         ),
     ] = 30
-    download_seconds: Annotated[
-        int,
-        Meta(
-            ge=1,
-            le=86400,
-            description="Seconds after which the web ends a download of the access journal. "
-            "The file then ends with NOT COMPLETE.",
-        ),
-    ] = 600
     dear_requests: Annotated[
         int,
         Meta(

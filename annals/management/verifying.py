@@ -10,7 +10,7 @@ from typing import Any, Protocol
 from django.db import Error, connection
 from django.db.models import Min, QuerySet, Sum
 
-from history.archive.scrubbing import Pace, scrub, waiting
+from history.archive.scrubbing import scrub, waiting
 from history.archive.store import ArchiveError, Store
 from history.base import clock
 from history.base.error_text import describe
@@ -101,10 +101,11 @@ def verify_archive(
         )
     say = (err if options["json"] else out).write
     total = found.aggregate(total=Sum("file_bytes"))["total"] or 0
-    objects = []
-    with progress("verify archive, bytes", 2 * total, sys.stderr) as advance:
-        pace = Pace(options["rate"], advance)
-        for each in scrub(store, found, pace, options["seconds"]):
+    objects, read = [], 0
+    with progress("verify archive, bytes", total, sys.stderr) as advance:
+        for each in scrub(store, found, options["seconds"]):
+            advance(each.bytes)
+            read += each.bytes
             objects.append({**asdict(each), "day": str(each.day)})
             if each.fault:
                 say(f"{each.table} {each.day}: {each.fault}")
@@ -113,7 +114,7 @@ def verify_archive(
         out.write(json.dumps({"ok": not faulty, "days": objects}))
     else:
         out.write(
-            f"{counted(len(objects), 'archived day')} read ({counted(pace.bytes, 'byte')}). "
+            f"{counted(len(objects), 'archived day')} read ({counted(read, 'byte')}). "
             f"{_state(found)}",
         )
     return 1 if faulty else 0

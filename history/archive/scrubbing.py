@@ -25,8 +25,6 @@ from history.models import ArchivedDay, DaySeal
 
 # A row and its SHA-256
 Each = Callable[[Row, bytes], None]
-# Bytes
-Reading = Callable[[int], None]
 
 
 def read(store: Store, name: str) -> File:
@@ -39,17 +37,15 @@ def damage(
     store: Store,
     said: File,
     each: Each = lambda *_: None,
-    reading: Reading = lambda _: None,
 ) -> str | None:
     """What is wrong with a file; None if it is as its manifest says. Reads its bytes, then its
-    rows; one row group in memory. each: called with every row. reading: called with the bytes since
-    the last call; each byte counts twice."""
+    rows; one row group in memory. each: called with every row."""
     try:
-        sha256, size = store.sha256(said.name, reading)
+        sha256, size = store.sha256(said.name)
         if (said.sha256, said.bytes) != (sha256, size):
             other = "it has other bytes than its manifest says"
             return f"{said.name} has changed in the archive: {other}"
-        found = _rows(store, said.name, size, sha256, each, reading)
+        found = _rows(store, said.name, size, sha256, each)
     except FileNotFoundError:
         return f"{said.name} is missing in the archive"
     except ArchiveError as error:
@@ -75,10 +71,9 @@ def _rows(
     size: int,
     sha256: str,
     each: Each = lambda *_: None,
-    reading: Reading = lambda _: None,
 ) -> File:
     """What a file is, by its rows. Raises ArchiveError if it has none or is no file of ours."""
-    digest, rows, counted = hashlib.sha256(), 0, 0
+    digest, rows = hashlib.sha256(), 0
     first = last = ""
     try:
         with store.open(name) as opened:
@@ -89,13 +84,8 @@ def _rows(
                 digest.update(hashed)
                 each(row, hashed)
                 first, last, rows = first if rows else row[0], row[0], rows + 1
-                if rows % parquet.READ_ROWS == 0:
-                    share = min(max(opened.tell(), counted), size)
-                    reading(share - counted)
-                    counted = share
     except (pa.ArrowException, ValueError) as error:
         raise ArchiveError(f"{name} cannot be read: {error}") from error
-    reading(size - counted)
     if not rows:
         raise ArchiveError(f"{name} has no rows")
     return File(name, rows, size, sha256, digest.hexdigest(), first, last)
@@ -106,7 +96,7 @@ TRIES = 3
 
 @dataclass(frozen=True, slots=True)
 class Checked:
-    """The result of checking one archived day. bytes: how many were read. fault: what is wrong,
+    """The result of checking one archived day. bytes: of its files. fault: what is wrong,
     None if nothing is. note: what the files were compared with."""
 
     table: str
@@ -115,28 +105,6 @@ class Checked:
     bytes: int
     fault: str | None
     note: str
-
-
-@dataclass(slots=True)
-class Pace:
-    """Slows down reading to a number of bytes per second; 0: as fast as possible. tick: called with
-    the bytes read since the last call."""
-
-    rate: int = 0
-    tick: Callable[[int], None] = lambda _: None
-    bytes: int = 0
-    _began: float | None = None
-
-    def read(self, count: int) -> None:
-        """Count bytes, and wait until as many may have been read."""
-        if self._began is None:
-            self._began = time.monotonic()
-        self.bytes += count
-        self.tick(count)
-        if self.rate:
-            ahead = self.bytes / self.rate - (time.monotonic() - self._began)
-            if ahead > 0:
-                time.sleep(ahead)
 
 
 def waiting(entity: Entity | None = None, day: date | None = None) -> QuerySet[ArchivedDay]:
@@ -150,7 +118,7 @@ def waiting(entity: Entity | None = None, day: date | None = None) -> QuerySet[A
 
 
 def scrub(
-    store: Store, found: QuerySet[ArchivedDay], pace: Pace, seconds: float | None = None
+    store: Store, found: QuerySet[ArchivedDay], seconds: float | None = None
 ) -> Iterator[Checked]:
     """Check archived days in the given order, and store the result of each; a day that cannot be
     read has that as its fault. seconds: start no day after this time, except the first."""
@@ -158,7 +126,7 @@ def scrub(
     for number, (key, table, day) in enumerate(list(found.values_list("id", "table", "day"))):
         if number and seconds is not None and time.monotonic() - began >= seconds:
             return
-        result = _check(store, table, day, pace)
+        result = _check(store, table, day)
         if result is not None:
             ArchivedDay.objects.filter(id=key).update(
                 checked_at=clock.now(), fault=result.fault or ""
@@ -166,23 +134,20 @@ def scrub(
             yield result
 
 
-def _check(store: Store, table: str, day: date, pace: Pace) -> Checked | None:
+def _check(store: Store, table: str, day: date) -> Checked | None:
     """Check a day; None if it is not archived any more."""
-    before = pace.bytes
     for _ in range(TRIES):
         known = ArchivedDay.objects.filter(table=table, day=day).first()
         if known is None:
             return None
-        rows, files = known.rows, known.files
+        rows, size, files = known.rows, known.file_bytes, known.files
         try:
-            fault, note = _compare(store, known, pace)
+            fault, note = _compare(store, known)
         except (ArchiveError, OSError, pa.ArrowException) as error:
             fault, note = f"cannot be read: {error}", "not compared"
         if fault is None or not _replaced(known):
             break
-    return Checked(
-        table, day, rows, pace.bytes - before, fault, f"{counted(len(files), 'file')}, {note}"
-    )
+    return Checked(table, day, rows, size, fault, f"{counted(len(files), 'file')}, {note}")
 
 
 def _replaced(known: ArchivedDay) -> bool:
@@ -191,7 +156,7 @@ def _replaced(known: ArchivedDay) -> bool:
     return now is None or now.archived_at != known.archived_at
 
 
-def _compare(store: Store, known: ArchivedDay, pace: Pace) -> tuple[str | None, str]:
+def _compare(store: Store, known: ArchivedDay) -> tuple[str | None, str]:
     found = manifest.load(store, known.table, known.day)
     if found is None:
         return "the archive has no manifest of the day", "not compared"
@@ -201,7 +166,7 @@ def _compare(store: Store, known: ArchivedDay, pace: Pace) -> tuple[str | None, 
         whole.add(row[0], row[1], hashed)
 
     for said in found.files:
-        if fault := damage(store, said, add, pace.read):
+        if fault := damage(store, said, add):
             return fault, "not compared"
     if (whole.rows, whole.finish()) != (found.rows, found.digest):
         return "the rows of the files are not those of the manifest", "manifest"

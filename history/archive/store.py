@@ -2,7 +2,7 @@
 
 import hashlib
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import date
 from pathlib import Path
@@ -100,15 +100,13 @@ class Store:
         except FileNotFoundError:
             return None
 
-    def sha256(self, name: str, reading: Callable[[int], None] = lambda _: None) -> tuple[str, int]:
-        """SHA-256 in hex and size in bytes of a file, read from the store. reading: called with the
-        bytes that were read since the last call."""
+    def sha256(self, name: str) -> tuple[str, int]:
+        """SHA-256 in hex and size in bytes of a file, read from the store."""
         whole, size = hashlib.sha256(), 0
         with self.open(name) as file:
             while block := file.read(BLOCK):
                 whole.update(block)
                 size += len(block)
-                reading(len(block))
         return whole.hexdigest(), size
 
     def delete(self, name: str) -> None:

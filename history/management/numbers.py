@@ -1,11 +1,9 @@
-"""Numbers, sizes and days as arguments of commands, with their bounds."""
+"""Numbers and days as arguments of commands, with their bounds."""
 
-import re
 from argparse import ArgumentTypeError
 from collections.abc import Callable
 from datetime import date
 
-UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40, "P": 1 << 50}
 MOST_ID = 2**63 - 1
 MOST_PORT = 65_535
 MOST_DAYS = 36_500
@@ -52,11 +50,3 @@ def day(text: str) -> date:
     if found is None or len(text) != len("2026-12-31") or found == date.max:
         raise ArgumentTypeError(f"{text!r} is not a day as 2026-12-31")
     return found
-
-
-def in_bytes(text: str) -> int:
-    """Bytes from `500G`, `2T`, `2TiB` or a plain number."""
-    found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([KMGTP]?)(?:iB|B)?", text, re.IGNORECASE)
-    if found is None:
-        raise ArgumentTypeError(f"{text!r} is not a size; write 500G or 2T")
-    return int(float(found[1]) * UNITS[found[2].upper()])

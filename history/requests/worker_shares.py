@@ -64,7 +64,6 @@ class Share:
 
 
 _share: Final = Share(settings.ANNALS.dear_requests)
-_downloads: Final = Share(1, 1)
 # What this process answers for logins at the moment.
 _answered: Final[set[Work]] = set()
 _counting: Final = threading.Lock()
@@ -77,7 +76,12 @@ def dear(really: bool = True) -> Iterator[None]:
     if not really or work.placed:
         yield
         return
-    with _counted(), _share.taken():
+    with ExitStack() as place:
+        try:
+            place.enter_context(_share.taken())
+        except BusyError:
+            metrics.DEAR_REFUSED.inc()
+            raise
         work.placed = True
         try:
             yield
@@ -138,19 +142,3 @@ def dear_view(view: Callable[P, R]) -> Callable[P, R]:
             return view(*args, **kwargs)
 
     return shared
-
-
-@contextmanager
-def download() -> Iterator[None]:
-    """The block answers with a file, however slowly. Raises BusyError after WAIT_S."""
-    with _counted(), _downloads.taken():
-        yield
-
-
-@contextmanager
-def _counted() -> Iterator[None]:
-    try:
-        yield
-    except BusyError:
-        metrics.DEAR_REFUSED.inc()
-        raise

@@ -11,16 +11,14 @@ from django.contrib.auth.models import User
 from django.db import connection
 from django.http import HttpRequest, HttpResponse
 from django.test import Client, RequestFactory
-from django.urls import reverse
 
 from annals.handling import Deadlines
 from history.requests import deadline, worker_shares
-from history.requests.deadline import TooLongError, Work
+from history.requests.deadline import Work
 from history.requests.worker_shares import BusyError, Share
 from tests.consuming import until
 from tests.db.store import Store
 
-DOWNLOAD = f"{reverse('admin:journal')}?format=csv"
 PATH = "/api/v1/history/product-instance/A1"
 
 View = Callable[[HttpRequest], HttpResponse]
@@ -211,37 +209,6 @@ def test_a_login_with_many_requests_leaves_the_threads_to_others(
             assert other.get(PATH).status_code == other.get(screen).status_code == 200
     assert client.get(PATH).status_code == client.get(screen).status_code == 200
     assert not worker_shares._answered
-
-
-@pytest.mark.django_db(transaction=True)
-def test_a_download_has_its_share_until_it_ends(
-    client: Client, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(worker_shares, "WAIT_S", 0.0)
-    client.force_login(User.objects.get(username="privacy"))
-    for _ in range(2):
-        first = client.get(DOWNLOAD)
-        assert first.status_code == 200
-        assert client.get(DOWNLOAD).status_code == 503
-        first.close()
-    assert b"".join(client.get(DOWNLOAD)).startswith(b"\xef\xbb\xbfat,login")  # type: ignore[arg-type]
-    client.get(DOWNLOAD).close()
-
-
-@pytest.mark.django_db(transaction=True)
-def test_a_download_that_takes_too_long_says_that_it_is_not_complete(
-    client: Client, settings: Any
-) -> None:
-    client.force_login(User.objects.get(username="privacy"))
-    client.get(reverse("admin:journal"))  # a row
-    settings.ANNALS = msgspec.structs.replace(settings.ANNALS, download_seconds=0)
-    answer: Any = client.get(DOWNLOAD)
-    parts = iter(answer)
-    assert next(parts).startswith(b"\xef\xbb\xbfat,login")
-    assert next(parts) == b"NOT COMPLETE\r\n"
-    with pytest.raises(TooLongError):
-        next(parts)
-    answer.close()
 
 
 def test_nothing_of_a_metered_request_stays_in_its_thread(

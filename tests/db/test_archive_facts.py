@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from history.archive import read
-from history.archive.scrubbing import Pace, scrub, waiting
+from history.archive.scrubbing import scrub, waiting
 from history.archive.store import Store
 from history.archive.write import DayArchiver
 from history.daily.canonical import Connection
@@ -55,7 +55,7 @@ def found(store: Store) -> list[int]:
 
 
 def fault(store: Store) -> str:
-    (checked,) = scrub(store, waiting(), Pace())
+    (checked,) = scrub(store, waiting())
     return checked.fault or ""
 
 

@@ -13,7 +13,7 @@ from annals.observe import metrics
 from history.archive import manifest, parquet, scrubbing
 from history.archive.manifest import Manifest
 from history.archive.parquet import Writer, row_hash
-from history.archive.scrubbing import Pace, scrub, waiting
+from history.archive.scrubbing import scrub, waiting
 from history.archive.store import Store
 from history.archive.write import DayArchiver
 from history.daily import days
@@ -53,7 +53,7 @@ def leave(archive: Store) -> None:
 
 def results(archive: Store) -> dict[date, str | None]:
     """The fault of each day."""
-    return {found.day: found.fault for found in scrub(archive, waiting(), Pace())}
+    return {found.day: found.fault for found in scrub(archive, waiting())}
 
 
 def file_of(path: Path, of: date) -> Path:
@@ -62,7 +62,7 @@ def file_of(path: Path, of: date) -> Path:
 
 
 def test_a_sound_archive_has_no_fault(archive: Store) -> None:
-    found = list(scrub(archive, waiting(), Pace()))
+    found = list(scrub(archive, waiting()))
     assert [(each.day, each.rows, each.fault, each.note) for each in found] == [
         (FIRST, 4, None, "1 file, manifest and seal"),
         (MIDDLE, 4, None, "1 file, manifest and seal"),
@@ -70,7 +70,7 @@ def test_a_sound_archive_has_no_fault(archive: Store) -> None:
     ]
     assert not ArchivedDay.objects.filter(checked_at=None).exists()
     assert [each.bytes for each in found] == [
-        2 * kept.file_bytes for kept in ArchivedDay.objects.order_by("day")
+        kept.file_bytes for kept in ArchivedDay.objects.order_by("day")
     ]
 
 
@@ -195,7 +195,7 @@ def test_the_command_says_what_it_read(archive: Store, tmp_path: Path) -> None:
         "0 archived days read (0 bytes). Of 0 days, 0 have a fault, 0 were never read.\n",
     )
     flip(tmp_path)
-    code, out, err = run("verify", "--archive", "--rate", "1G")
+    code, out, err = run("verify", "--archive")
     assert (code, "3 archived days read" in out, "1 has a fault" in out) == (1, True, True)
     assert out.startswith(f"{TABLE} {MIDDLE}: {TABLE}/{MIDDLE}/")
     assert TABLE not in err
@@ -209,7 +209,7 @@ def test_without_an_archive_there_is_nothing_to_read(monkeypatch: pytest.MonkeyP
 
 
 def test_a_day_that_is_forgotten_meanwhile_is_passed_over(archive: Store) -> None:
-    found = scrub(archive, waiting(), Pace())
+    found = scrub(archive, waiting())
     assert next(found).day == FIRST
     ArchivedDay.objects.filter(day=MIDDLE).delete()
     assert [each.day for each in found] == [LAST]
@@ -229,7 +229,7 @@ def test_a_generation_that_is_replaced_meanwhile_is_not_a_fault(
         return real(store, *rest)
 
     monkeypatch.setattr(scrubbing, "damage", replace_first)
-    found = {each.day: each for each in scrub(archive, waiting(), Pace())}
+    found = {each.day: each for each in scrub(archive, waiting())}
     # The rows of the second generation came without a message, so its seal does not fit.
     assert found[FIRST].rows == 5
     assert found[FIRST].fault == "the archived rows are not the sealed rows"
@@ -248,7 +248,7 @@ def test_a_generation_that_an_interrupted_run_left_is_not_a_fault(
 
     monkeypatch.setattr("history.archive.write.follow", killed)
     assert maintain(policy(keep=3), archiver=DayArchiver(archive)).exit_code == 2
-    found = {each.day: each for each in scrub(archive, waiting(), Pace())}
+    found = {each.day: each for each in scrub(archive, waiting())}
     assert (found[LAST].fault, "interrupted" in found[LAST].note) == (None, True)
     with raw() as plain:
         plain.execute(f"DROP TABLE {days.partition_name(TABLE, LAST)}")
@@ -260,29 +260,13 @@ def test_a_day_that_was_sealed_again_since_may_have_further_rows(archive: Store)
     with raw() as plain:
         insert(plain, evening(FIRST), "new")
         seal(plain, ROOT, FIRST)
-    found = {each.day: each for each in scrub(archive, waiting(), Pace())}
+    found = {each.day: each for each in scrub(archive, waiting())}
     assert found[FIRST].fault is None
     assert "an earlier seal" in found[FIRST].note
     with raw() as plain:
         plain.execute(f"DROP TABLE {days.partition_name(TABLE, FIRST)}")
     assert results(archive)[FIRST] == "the archived rows are not the sealed rows"
     assert DaySeal.objects.filter(day=FIRST).count() == 2
-
-
-@pytest.fixture
-def slept(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """How long was slept, on a clock that moves only by sleeping."""
-    moments: list[float] = []
-    monkeypatch.setattr(scrubbing.time, "monotonic", lambda: sum(moments))
-    monkeypatch.setattr(scrubbing.time, "sleep", moments.append)
-    return moments
-
-
-def test_reading_is_slowed_down_to_the_rate(archive: Store, slept: list[float]) -> None:
-    pace = Pace(1000)
-    assert all(found.fault is None for found in scrub(archive, waiting(), pace))
-    assert pace.bytes == 2 * sum(kept.file_bytes for kept in ArchivedDay.objects.all())
-    assert sum(slept) == pytest.approx(pace.bytes / 1000)
 
 
 def test_the_metrics_count_days_with_a_fault(archive: Store, tmp_path: Path) -> None:

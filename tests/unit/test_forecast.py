@@ -7,7 +7,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from history.capacity.loads import Load
-from history.management.numbers import in_bytes
 from ingest.forecast import (
     DELETED,
     SIZE,
@@ -117,11 +116,3 @@ def test_retention_keeps_the_current_day_too() -> None:
     found = Load("product_instance_aud", 1_000_000, 1_800, 80).need(90)
     assert found.data + found.index == pytest.approx(91 * 1_000_000 * 1_880)
     assert found.total == pytest.approx(1.2 * (found.data + found.index))
-
-
-@pytest.mark.parametrize(
-    "text, size",
-    [("0", 0), ("1024", 1024), ("2T", 2 << 40), ("1.5GiB", 3 << 29), ("500 mb", 500 << 20)],
-)
-def test_sizes_are_read(text: str, size: int) -> None:
-    assert in_bytes(text) == size

@@ -6,7 +6,7 @@ from django.core.management.base import BaseCommand, CommandParser
 
 from annals.access import journal
 from history.entities import BY_NAME
-from history.management.numbers import MOST_SECONDS, day, in_bytes, number
+from history.management.numbers import MOST_SECONDS, day, number
 
 
 class Command(BaseCommand):
@@ -108,13 +108,6 @@ def _of_verify(parser: CommandParser) -> None:
         action="store_true",
         help="read the files of the archive and compare them with manifest, database and seal, "
         "the day with the oldest check first",
-    )
-    parser.add_argument(
-        "--rate",
-        type=in_bytes,
-        default=0,
-        help="with --archive: bytes per second, for example 20M; 0 = as fast as possible "
-        "(default 0)",
     )
     parser.add_argument(
         "--seconds",
