@@ -1,7 +1,7 @@
-"""Whether the tables are those of this release: which migrations the database lacks, and which it
-has from a newer release that this one cannot work with."""
+"""Whether the tables are those of this release: which migrations the database lacks. Those of the
+next release are no obstacle: each leaves tables with which the release before works."""
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import cache
 from typing import Any, Final, LiteralString, Protocol
 
@@ -17,8 +17,6 @@ Name = tuple[str, str]
 """App and name of a migration."""
 
 APPLIED: Final[LiteralString] = "SELECT app, name FROM django_migrations"
-# The name says it, because an older release sees nothing else of a migration that it does not have.
-NEEDS_STOP: Final = "_needs_stop"
 # PostgreSQL's errors where the tables are not those of this release.
 _OTHER_TABLES: Final = (errors.UndefinedTable, errors.UndefinedColumn)
 
@@ -28,11 +26,6 @@ def known() -> Mapping[Name, frozenset[Name]]:
     """The migrations of this release, each with those of earlier releases that it replaces."""
     found = MigrationLoader(None, ignore_no_migrations=True).disk_migrations
     return {name: frozenset(migration.replaces) for name, migration in found.items()}
-
-
-def stops(migrations: Iterable[Name]) -> list[Name]:
-    """Those of these migrations that no process of an earlier release works after."""
-    return sorted(each for each in migrations if each[1].endswith(NEEDS_STOP))
 
 
 def missing(applied: Collection[Name]) -> list[Name]:
@@ -52,11 +45,6 @@ def complaint(applied: Collection[Name]) -> str | None:
             f"The database lacks migrations of this release ({names(lacking)}). Run `annals "
             "migrate` and `annals grants --apply` as the owner of the tables, then start this "
             "process again."
-        )
-    if newer := stops(set(applied).difference(known(), *known().values())):
-        return (
-            "A newer release has changed the tables so that this one cannot work with them "
-            f"({names(newer)}). Start the newer release."
         )
     return None
 

@@ -20,26 +20,18 @@ _CREATE: Final[tuple[LiteralString, ...]] = (
     "GRANT pg_checkpoint, pg_read_all_settings, pg_signal_backend TO {login}",
     "ALTER DATABASE {database} OWNER TO {login}",
 )
-# What an earlier release created as the superuser.
-_TAKE_OVER: Final[LiteralString] = """
-DO $$ DECLARE found regclass; BEGIN
-    FOR found IN SELECT oid FROM pg_class WHERE relnamespace = 'public'::regnamespace
-        AND relkind IN ('r', 'p') AND relowner <> {text}::regrole
-    LOOP EXECUTE format('ALTER TABLE %s OWNER TO {login}', found); END LOOP;
-END $$
-"""
 
 
 def password_file(home: Path, login: str) -> Path:
     """The file with the password of a login, which is generated if there is none."""
     file = home / f"{login}.password"
-    return file if process.written(file) else process.write(file, process.new_password())
+    return file if file.exists() else process.write(file, process.new_password())
 
 
 def create_owner(home: Path, superuser: str, database: str) -> None:
     """Create the owner of the tables, once. superuser: a URI of this database."""
     done = home / f"{OWNER}.password"
-    if process.written(done):
+    if done.exists():
         return
     password = process.new_password()
     options = "-c synchronous_commit=local"  # do not wait for a standby that does not run
@@ -54,6 +46,6 @@ def create_owner(home: Path, superuser: str, database: str) -> None:
             "password": sql.Literal(stored.decode()),
             "database": sql.Identifier(database),
         }
-        for statement in (*_CREATE, _TAKE_OVER):
+        for statement in _CREATE:
             connection.execute(sql.SQL(statement).format(**names))
     process.write(done, password)

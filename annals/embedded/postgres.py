@@ -309,7 +309,7 @@ class Postgres:
         """Start the process. Retry for a while if backends of a killed server are in the way."""
         for _ in range(50):
             file = self.home / "port"
-            known = self.port() if process.written(file) else None
+            known = self.port() if file.exists() else None
             [port] = process.free_ports([known])
             process.write(file, str(port))
             write_settings(self.data, {**self.settings, "port": port})

@@ -185,8 +185,3 @@ def write(path: Path, text: str, owner: os.stat_result | None = None) -> Path:
 def replace(path: Path, text: str) -> None:
     """Write a file in a folder of another user, as that user's."""
     write(path, text, path.parent.stat())
-
-
-def written(path: Path) -> bool:
-    """Whether it has something in it: earlier releases could leave an empty one."""
-    return path.exists() and path.stat().st_size > 0

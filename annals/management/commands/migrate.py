@@ -16,8 +16,7 @@ from django.db import Error, OperationalError, connections
 from django.db.backends.base.base import BaseDatabaseWrapper
 from psycopg import errors
 
-from history import distribution, schema
-from history.base.table import counted
+from history import distribution
 from history.management.numbers import MOST_SECONDS, number
 
 # Less than the access journal waits (annals.access.journal.write), so that no answer is lost.
@@ -26,10 +25,6 @@ STATEMENT_SECONDS = 60.0
 GIVE_UP_SECONDS = 300.0
 FIRST_PAUSE_SECONDS = 1.0
 LONGEST_PAUSE_SECONDS = 10.0
-_CONSUMERS = """
-SELECT count(DISTINCT pid) FROM pg_stat_activity
-WHERE datname = current_database() AND application_name = 'annals-consume'
-"""
 SECONDS = number(0, MOST_SECONDS)
 
 
@@ -55,12 +50,6 @@ class Command(migrate.Command):
             raise CommandError(
                 "Nothing done: DATABASE_URL names a worker of a Citus cluster. Run migrate on the "
                 "coordinator, which passes tables on to the workers (docs/citus.md)."
-            )
-        if (ahead := stops_ahead(connection)) and (running := consumers(connection)):
-            raise CommandError(
-                f"{schema.names(ahead)} needs a stop: consumers of an earlier release cannot work "
-                f"after it. Connected: {counted(running, 'consumer')}. End them, run migrate "
-                "again, and start those of this release. Kafka keeps the messages meanwhile."
             )
         end = time.monotonic() + GIVE_UP_SECONDS
         pause = FIRST_PAUSE_SECONDS
@@ -113,20 +102,3 @@ def limited(
         with suppress(Error), connection.cursor() as cursor:
             for name in limits:
                 cursor.execute(f"RESET {name}")
-
-
-def stops_ahead(connection: BaseDatabaseWrapper) -> list[schema.Name]:
-    """Migrations to come after which consumers of an earlier release do not work."""
-    with connection.cursor() as cursor:
-        applied = schema.applied(cursor)
-    if not any(app == "history" for app, _ in applied):
-        return []
-    return schema.stops(schema.missing(applied))
-
-
-def consumers(connection: BaseDatabaseWrapper) -> int:
-    """How many consumers are connected to the database."""
-    with connection.cursor() as cursor:
-        cursor.execute(_CONSUMERS)
-        (found,) = cursor.fetchone() or (0,)
-    return int(found)
