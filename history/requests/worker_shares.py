@@ -35,17 +35,9 @@ class Share:
     """At most `size` at a time; `waiting` more (unset: twice as many) wait, for WAIT_S at most."""
 
     def __init__(self, size: int, waiting: int | None = None) -> None:
-        self.places = size + (2 * size if waiting is None else waiting)
+        places = size + (2 * size if waiting is None else waiting)
         self._running = threading.Semaphore(size)
-        self._inside = threading.Semaphore(self.places)
-
-    @property
-    def full(self) -> bool:
-        """Whether one more would be refused at once."""
-        if not self._inside.acquire(blocking=False):
-            return True
-        self._inside.release()
-        return False
+        self._inside = threading.Semaphore(places)
 
     @contextmanager
     def taken(self) -> Iterator[None]:
