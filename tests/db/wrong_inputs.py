@@ -234,6 +234,6 @@ INPUTS: Final = (
     usage("capacity --rps 0", "--rps"),
     usage("compare-old --sample -1", "--sample"),
     usage("partitions verify --archive --seconds -1", "--seconds"),
-    usage("partitions verify --archive --rate fast", "--rate"),
+    usage("partitions verify --archive --seconds fast", "--seconds"),
     usage("partitions", "ACTION"),
 )  # fmt: skip
