@@ -13,23 +13,18 @@ from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 
-import pytest
-
-from history.schema import stops
 from tests.consuming import ROOT, complete, until
 from tests.upgrade import earlier
-from tests.upgrade.stand import Refused, Stand, stand
+from tests.upgrade.stand import Stand, stand
 
 CONSUMERS = 2
 RATE = 300
 
 
 def upgrade(stand: Stand, seconds: float) -> None:
-    """Migrate under load, then replace the processes one by one, and back again if no migration
-    needs a stop."""
+    """Migrate under load, then replace the processes one by one, and back again."""
     new = earlier.migrations(ROOT) - earlier.migrations(stand.earlier)
-    needs_stop = bool(stops(new))
-    print(f"{len(new)} migrations{', which need a stop' if needs_stop else ''}", flush=True)
+    print(f"{len(new)} migrations", flush=True)
     phase = partial(stand.phase, say=partial(print, flush=True), seconds=seconds)
     with ExitStack() as stack:
         running = [stand.start(stand.earlier) for _ in range(CONSUMERS)]
@@ -40,28 +35,21 @@ def upgrade(stand: Stand, seconds: float) -> None:
             with phase("before"):
                 pass
             with phase("migrate, grants --apply"):
-                if needs_stop:
-                    with pytest.raises(Refused, match="needs a stop"):
-                        stand.manage(ROOT, "migrate", "--verbosity", "0")
-                    for each in running:
-                        each.terminate(10)
                 stand.tables(ROOT)
-            for root in [ROOT] if needs_stop else [stand.earlier, ROOT, stand.earlier, ROOT]:
+            for root in (stand.earlier, ROOT, stand.earlier, ROOT):
                 release = "this" if root is ROOT else "the earlier"
                 with phase(f"consumers, one by one, of {release} release"):
                     for place in range(CONSUMERS):
-                        if running[place].process.poll() is None:
-                            running[place].terminate(10)
+                        running[place].terminate(10)
                         running[place] = stand.start(root)
                         time.sleep(seconds)
         with phase("web of this release"), stand.serving(ROOT):
             time.sleep(seconds)
-        if not needs_stop:
-            with (
-                phase("web of the earlier release again"),
-                stand.serving(stand.earlier, "/healthz"),
-            ):
-                time.sleep(seconds)
+        with (
+            phase("web of the earlier release again"),
+            stand.serving(stand.earlier, "/healthz"),
+        ):
+            time.sleep(seconds)
     until(lambda: stand.database.read() == stand.feed.produced.total(), running[0].said, 120)
     for each in running:
         each.terminate(10)
