@@ -3,7 +3,6 @@
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from urllib.parse import urlsplit
 
 import psycopg
 import pytest
@@ -82,21 +81,6 @@ def test_maintain_says_which_session_has_its_lock(
         for word in (str(plain.info.backend_pid), login, "another"):
             assert word in done.stderr
         assert plain.execute("SELECT 1").fetchone() == (1,)
-
-
-@pytest.mark.parametrize("words", [("migrate",), ("ledger", "--offline"), ("partitions", "list")])
-def test_a_wrong_password_is_one_sentence(
-    database: Database, tmp_path: Path, words: tuple[str, ...]
-) -> None:
-    env = environment(database, logins.OWNER, tmp_path)
-    parts = urlsplit(env["DATABASE_URL"])
-    wrong = parts._replace(netloc=f"{logins.OWNER}:wrong@{parts.netloc.rpartition('@')[2]}")
-    env |= {"DATABASE_URL": wrong.geturl(), "KAFKA_BOOTSTRAP_SERVERS": "127.0.0.1:1"}
-    done = command(env, *words)
-    assert done.returncode in (1, 2)
-    assert len(done.stderr.splitlines()) == 1, done.stderr
-    assert f"{parts.hostname}:{parts.port} refuses the login {logins.OWNER}" in done.stderr
-    assert "DATABASE_URL" in done.stderr
 
 
 def test_a_test_database_has_the_rights_of_grants(database: Database) -> None:

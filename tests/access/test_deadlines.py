@@ -60,6 +60,15 @@ def short(settings: Any, transactional_db: None) -> Iterator[None]:
     connection.close()
 
 
+@pytest.fixture
+def full(monkeypatch: pytest.MonkeyPatch) -> Share:
+    """All dear questions share one place, and none waits for it."""
+    monkeypatch.setattr(worker_shares, "WAIT_S", 0.0)
+    share = Share(1)
+    monkeypatch.setattr(worker_shares, "_share", share)
+    return share
+
+
 def code(answer: HttpResponse) -> str:
     return str(msgspec.json.decode(answer.content)["error"]["code"])
 
@@ -102,13 +111,10 @@ def test_a_share_runs_some_and_lets_some_wait(monkeypatch: pytest.MonkeyPatch) -
 
 @pytest.mark.django_db
 def test_dear_questions_are_refused_while_others_are_answered(
-    store: Store, client: Client, monkeypatch: pytest.MonkeyPatch
+    store: Store, client: Client, full: Share, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store.add("A1", 0, {"n": 1}, 0)
     monkeypatch.setattr(worker_shares, "CHEAP_S", math.inf)  # a first page may compute for long
-    monkeypatch.setattr(worker_shares, "WAIT_S", 0.0)
-    full = Share(1)
-    monkeypatch.setattr(worker_shares, "_share", full)
     basic = {"authorization": "Basic c3VwcG9ydDpzdXBwb3J0"}
     with full.taken():
         for dear in ("/blame", "/fields?path=/n", "?path=/n", "?archive=true", "?pageSize=101"):
@@ -126,13 +132,10 @@ def test_dear_questions_are_refused_while_others_are_answered(
 
 @pytest.mark.django_db
 def test_what_computes_for_long_is_dear_whatever_it_asks(
-    store: Store, client: Client, monkeypatch: pytest.MonkeyPatch
+    store: Store, client: Client, full: Share, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for version in range(2):
         store.add("A1", version, {"n": version, "items": [{"id": n} for n in range(5)]}, version)
-    monkeypatch.setattr(worker_shares, "WAIT_S", 0.0)
-    full = Share(1)
-    monkeypatch.setattr(worker_shares, "_share", full)
     basic = {"authorization": "Basic c3VwcG9ydDpzdXBwb3J0"}
     client.force_login(User.objects.get(username="support"))
     screens = ("/admin/history/product-instance/A1/", "/admin/history/product-instance/A1/state/")
@@ -153,11 +156,10 @@ def test_what_computes_for_long_is_dear_whatever_it_asks(
 
 
 @pytest.mark.django_db
-def test_the_gaps_are_a_dear_question(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_gaps_are_a_dear_question(
+    client: Client, full: Share, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Their sums read all that are open. No login may hold all threads with them."""
-    monkeypatch.setattr(worker_shares, "WAIT_S", 0.0)
-    full = Share(1)
-    monkeypatch.setattr(worker_shares, "_share", full)
     ops = User.objects.get(username="ops")
     client.force_login(ops)
     with full.taken():

@@ -9,7 +9,6 @@ from typing import Any
 import msgspec
 import psycopg
 import pytest
-from django.contrib.auth.models import User
 from django.contrib.sessions.models import Session
 from django.core.management import call_command
 from django.db import connection
@@ -25,14 +24,11 @@ from history.daily import days
 from history.daily.days import partition_name
 from history.models import DaySeal, FieldLabel, LateRow, MaintainRun
 from history.seals.seal import seal
-from tests.access.test_permissions import ENTITY
 from tests.db.partitioned import raw, run, transactional_db
 from tests.db.store import T0, Store
 
 __all__ = ["transactional_db"]
 
-ROOT = Path(__file__).resolve().parents[2]
-API = f"/api/v1/{ENTITY}"
 TODAY = datetime.now(UTC).date()
 AHEAD = [TODAY + timedelta(days=number) for number in range(9)]  # ahead_days=1, and 7 to spare
 WEB_INSERT = (
@@ -107,23 +103,6 @@ def test_postgresql_lets_the_web_add_and_read_only(committed: psycopg.Connection
     assert refused(committed, f"ALTER TABLE {TABLE} DETACH PARTITION {today}")
     committed.execute(f"SET ROLE {CONSUMER}")
     assert refused(committed, f"SELECT * FROM {TABLE}")
-
-
-def test_the_web_works_with_these_rights_alone(
-    client: Client, committed: psycopg.Connection[Any]
-) -> None:
-    call_command("grants", apply=True)
-    Store().add("A1", 0, {"rate": "1"}, 0)
-    client.force_login(User.objects.get(username="privacy"))
-    with connection.cursor() as cursor:
-        cursor.execute(f"SET ROLE {WEB}")
-    try:
-        assert client.get(API).status_code == 200
-        assert "A1" in client.get("/admin/journal/").content.decode()
-    finally:
-        with connection.cursor() as cursor:
-            cursor.execute("RESET ROLE")
-    assert [row.action for row in JournalEntry.objects.order_by("at")] == ["timeline", "journal"]
 
 
 def test_migrate_creates_today_and_the_days_ahead(committed: psycopg.Connection[Any]) -> None:
@@ -360,14 +339,6 @@ def test_a_day_that_retention_dropped_is_in_order(sealed: date, settings: Any) -
     assert run("maintain")[0] == 0
     assert sealed not in journal_days()
     assert run("verify", "--entity", "journal")[0] == 0
-
-
-def test_a_day_can_be_sealed_by_name(committed: psycopg.Connection[Any]) -> None:
-    day = TODAY - timedelta(days=2)
-    assert run("seal", str(day), "--entity", "journal")[0] == 2
-    days.create(committed, TABLE, day)
-    committed.execute(INSERT, [datetime(day.year, day.month, day.day, tzinfo=UTC), "x"])
-    assert f"Sealed {TABLE} {day}: 1 row" in run("seal", str(day), "--entity", "journal")[1]
 
 
 def test_maintain_removes_ended_logins(committed: psycopg.Connection[Any]) -> None:

@@ -13,7 +13,6 @@ from django.contrib.auth.models import Group, User
 from django.core.management import CommandError, call_command
 from django.db import IntegrityError, connection
 from django.test import Client
-from django.utils import translation
 
 from annals.access.journal import read, screen, write
 from annals.access.journal.days import TABLE
@@ -96,14 +95,6 @@ def test_the_first_page_leads_to_it_for_this_role_only(client: Client, db: None)
         client.force_login(User.objects.get(username=role))
         shown = JOURNAL in client.get("/admin/").content.decode()
         assert shown is (role == "privacy"), role
-
-
-def test_nobody_has_looked_yet(privacy: Client) -> None:
-    assert "Nobody has looked" not in page(privacy)
-    JournalEntry.objects.all().delete()
-    with translation.override("en"):
-        text = page(privacy)
-    assert "Никто ещё ничего не смотрел." in text
 
 
 def test_newest_first_with_names_and_words(privacy: Client) -> None:
@@ -215,14 +206,14 @@ FORMULAS = [
 
 
 @pytest.mark.parametrize("text", FORMULAS)
-@pytest.mark.parametrize("delimiter", [",", ";", "|", "\t"])
-def test_no_cell_is_a_formula(delimiter: str, text: str, privacy: Client) -> None:
+def test_no_cell_is_a_formula(text: str, privacy: Client) -> None:
     add("a", 1, reason=text, entity_id=text, query=text)
     answer: Any = privacy.get(JOURNAL, {"format": "csv"})
     file = b"".join(answer.streaming_content).decode("utf-8-sig")
-    for begin in csv.reader(io.StringIO(file), delimiter=delimiter):
-        for found in begin:
-            assert not found.strip().startswith(("=", "+", "-", "@", "＝")), found
+    for delimiter in (",", ";", "|", "\t"):
+        for begin in csv.reader(io.StringIO(file), delimiter=delimiter):
+            for found in begin:
+                assert not found.strip().startswith(("=", "+", "-", "@", "＝")), found
 
 
 def test_a_name_belongs_to_one_identity(privacy: Client) -> None:

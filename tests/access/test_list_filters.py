@@ -77,11 +77,11 @@ def test_an_action_with_nul_among_the_chosen_rows_is_refused(root: Client) -> No
 
 
 @pytest.mark.parametrize("model", REGISTERED, ids=lambda model: model._meta.label)
-@pytest.mark.parametrize("key", ["(", "", "1e400", "9" * 5000])
-def test_a_chosen_row_that_no_row_is_is_no_fault(model: Any, key: str, root: Client) -> None:
+def test_a_chosen_row_that_no_row_is_is_no_fault(model: Any, root: Client) -> None:
     address = reverse(f"admin:{model._meta.app_label}_{model._meta.model_name}_changelist")
-    given = {"action": "delete_selected", "_selected_action": [key], "post": "yes"}
-    assert root.post(address, given).status_code in (200, 302, 400, 403)
+    for key in ("(", "", "1e400", "9" * 5000):
+        given = {"action": "delete_selected", "_selected_action": [key], "post": "yes"}
+        assert root.post(address, given).status_code in (200, 302, 400, 403)
 
 
 def test_an_administrator_reads_no_password_and_switches_no_break_glass_login_off(

@@ -1,9 +1,6 @@
 """ANNALS_OIDC_FILE: what it may say, and the message for a wrong one."""
 
 import json
-import os
-import subprocess
-import sys
 import time
 from datetime import UTC, datetime
 from pathlib import Path
@@ -82,27 +79,6 @@ def test_two_of_one_name_or_issuer(tmp_path: Path) -> None:
         providers.read(write(tmp_path, GOOD, GOOD | {"issuer": "https://other.example"}))
 
 
-@pytest.mark.parametrize("content", ["", "[[provider", "[]", '{"provider": []}'])
-def test_no_providers(content: str, tmp_path: Path) -> None:
-    for name in ("a.toml", "a.json"):
-        (tmp_path / name).write_text(content)
-        with pytest.raises(providers.ProvidersError, match=name):
-            providers.read(tmp_path / name)
-
-
-def test_a_wrong_file_stops_the_start_with_a_sentence(tmp_path: Path) -> None:
-    file = write(tmp_path, GOOD | {"issuer": "ftp://x"})
-    done = subprocess.run(
-        [sys.executable, "manage.py", "check"],
-        env=os.environ | {"ANNALS_OIDC_FILE": str(file), "DATABASE_URL": "postgresql:///x"},
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 1
-    assert done.stderr.startswith("annals: ANNALS_OIDC_FILE is wrong: ")
-    assert len(done.stderr.splitlines()) == 1
-
-
 def provider(name: str) -> Provider:
     return Provider(
         name=name,
@@ -132,12 +108,6 @@ def test_another_provider_does_not_rename_a_person(db: None) -> None:
     assert shown_name() == "Петров Михаил Юрьевич"
     user_of(KEYCLOAK, claims("9", "Mallory", "clerks"))
     assert shown_name() == "Петров Михаил Юрьевич"
-
-
-def test_another_person_of_the_same_provider_does_not_either(db: None) -> None:
-    user_of(BANK, claims("1", "Петров Михаил", "clerks"))
-    user_of(BANK, claims("2", "Mallory", "clerks"))
-    assert shown_name() == "Петров Михаил"
 
 
 def test_a_login_does_not_rename_whom_the_bank_entered(db: None) -> None:

@@ -13,8 +13,6 @@ from annals.access.oidc.providers import Provider
 from tests.access.hostile import BEARER, HOSTILE, IDENTITY, Make
 from tests.access.issuer import CLIENT, EC, OTHER_RSA, PROGRAM, SCOPE, Issuer, jwk
 
-NOW = int(time.time())
-
 
 @pytest.fixture
 def known(issuer: Issuer) -> dict[str, Discovery]:

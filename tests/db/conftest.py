@@ -3,11 +3,24 @@
 import pytest
 
 from history import labels
+from tests.db.calls import auditor
 from tests.db.ingested import ingested
 from tests.db.partitioned import move, tables, transactional_db
+from tests.db.replaced import old, own_breaker
+from tests.db.screens import documents, support
 from tests.db.store import Store
 
-__all__ = ["ingested", "move", "tables", "transactional_db"]
+__all__ = [
+    "auditor",
+    "documents",
+    "ingested",
+    "move",
+    "old",
+    "own_breaker",
+    "support",
+    "tables",
+    "transactional_db",
+]
 
 
 @pytest.fixture(autouse=True)

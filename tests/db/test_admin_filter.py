@@ -8,10 +8,8 @@ from django.test import Client
 
 from history import labels
 from history.models import FieldLabel, Person
-from tests.db.screens import A1, WHOLE, documents, link, support, text
+from tests.db.screens import A1, WHOLE, link, text
 from tests.db.store import Store
-
-__all__ = ["documents", "support"]
 
 ENGLISH = re.compile(r"[A-Za-z]{3,} [a-z]{2,} [a-z]{2,}")
 

@@ -70,21 +70,6 @@ def test_faults_of_the_ledger_are_shown(kept: Quarantined, client: Client) -> No
     assert "прочитано 12345, а" in text(login(client, "ops").get("/admin/completeness/"))
 
 
-def test_nobody_sees_either_without_a_permission(kept: Quarantined, client: Client) -> None:
-    client.force_login(User.objects.create_user("new", is_staff=True))
-    assert client.get("/admin/completeness/").status_code == 403
-    assert client.get("/admin/ingest/quarantined/").status_code == 403
-    assert "/admin/completeness/" not in client.get("/admin/").content.decode()
-
-
-def test_operators_see_why_but_not_the_message(kept: Quarantined, client: Client) -> None:
-    ops = login(client, "ops")
-    assert "not_json" in text(ops.get("/admin/ingest/quarantined/"))
-    page = text(ops.get(f"/admin/ingest/quarantined/{kept.pk}/change/"))
-    assert "line 1" in page
-    assert "secret" not in page
-
-
 def test_a_message_is_found_by_its_document(kept: Quarantined, client: Client) -> None:
     ops = login(client, "ops")
     assert "K-1" not in text(ops.get("/admin/ingest/quarantined/"))
@@ -117,9 +102,11 @@ def test_nobody_sees_the_message_and_the_page_says_who_does(
     kept: Quarantined, client: Client
 ) -> None:
     User.objects.filter(username="admin").update(is_superuser=True)
-    page = text(login(client, "admin").get(f"/admin/ingest/quarantined/{kept.pk}/change/"))
-    assert "secret" not in page
-    assert f"annals quarantine show {kept.pk}" in page
+    for name in ("ops", "admin"):
+        page = text(login(client, name).get(f"/admin/ingest/quarantined/{kept.pk}/change/"))
+        assert "line 1" in page
+        assert "secret" not in page
+        assert f"annals quarantine show {kept.pk}" in page
 
 
 def test_an_empty_ledger_says_so(db: None, client: Client) -> None:

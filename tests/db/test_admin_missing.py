@@ -7,10 +7,8 @@ from django.contrib.auth.models import User
 from django.test import Client
 
 from history.base import clock
-from tests.db.screens import A1, support, text
+from tests.db.screens import A1, text
 from tests.db.store import T0, Store
-
-__all__ = ["support"]
 
 
 @pytest.fixture

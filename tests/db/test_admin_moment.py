@@ -5,10 +5,8 @@ from datetime import timedelta
 import pytest
 from django.test import Client
 
-from tests.db.screens import support, text
+from tests.db.screens import text
 from tests.db.store import T0, Store
-
-__all__ = ["support"]
 
 PAGE = "/admin/at/A1/"
 

@@ -6,12 +6,9 @@ import pytest
 from django.test import Client
 
 from history.models import SearchKey
-from tests.db.screens import A1, WHOLE, documents, link, support, text
+from tests.db.screens import A1, WHOLE, link, text
 from tests.db.store import Store, minute, queries
-from tests.db.test_fallback import old, own_breaker
 from tests.old_service import OldService
-
-__all__ = ["documents", "old", "own_breaker", "support"]
 
 
 def test_one_hit_opens_at_once(documents: Store, support: Client) -> None:
@@ -137,6 +134,12 @@ def test_nothing_found_says_what_can_be_searched(documents: Store, support: Clie
         page = support.get("/admin/history/", {"q": query})
         assert page.status_code == 200
         assert "Что можно искать" in text(page)
+
+
+def test_a_search_by_name_says_what_is_not_searched(documents: Store, support: Client) -> None:
+    for asked in ("Иванов Иван", "+7 900 123-45-67"):
+        shown = text(support.get("/admin/history/", {"q": asked}))
+        assert "По имени, телефону, паспорту и сумме поиска нет." in shown
 
 
 def test_what_is_not_there_says_why(documents: Store, support: Client) -> None:

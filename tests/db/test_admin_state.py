@@ -8,10 +8,8 @@ from typing import Any
 import pytest
 from django.test import Client
 
-from tests.db.screens import A1, link, support, text
+from tests.db.screens import A1, link, text
 from tests.db.store import Store
-
-__all__ = ["support"]
 
 LINE = re.compile(
     r"<tr>\s*<th scope=\"row\">(.*?)</th>.*?<a class=\"note\" href=\"[^\"]*/(\d+)/\?at=", re.DOTALL
@@ -91,17 +89,21 @@ def test_a_link_that_no_address_can_hold_is_left_out(store: Store, support: Clie
     assert list(lines(support)) == ["/b"]
 
 
-def test_a_document_of_many_fields_is_shown_in_pages(store: Store, support: Client) -> None:
-    write(store, [{f"k{n:04}": n for n in range(2_500)} | {"list": [1]}])
+def test_a_document_of_many_fields_is_shown_in_pages(
+    store: Store, support: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in ("parts.links", "pages.state"):
+        monkeypatch.setattr(f"history.admin.{module}.MOST_ROWS", 100)
+    write(store, [{f"k{n:04}": n for n in range(250)} | {"list": [1]}])
     address, seen, ranges = f"{A1}state/", list[str](), list[str]()
     while address:
         page = support.get(address)
         seen += re.findall(r'title="/(k\d+) · ', page.content.decode())
-        ranges += re.findall(r"Поля [0-9–]+ из 2501", text(page))
+        ranges += re.findall(r"Поля [0-9–]+ из 251", text(page))
         address = link(page.content.decode(), "next")
-    assert seen == [f"k{n:04}" for n in range(2_500)]
-    assert ranges == [f"Поля {part} из 2501" for part in ("1–1000", "1001–2000", "2001–2501")]
+    assert seen == [f"k{n:04}" for n in range(250)]
+    assert ranges == [f"Поля {part} из 251" for part in ("1–100", "101–200", "201–251")]
     back = link(page.content.decode(), "prev")
-    assert "Поля 1001–2000 из 2501" in text(support.get(back))
-    for wrong in ("x", "-1", "2501", "9" * 30, "٣"):
-        assert "Поля 1–1000 из 2501" in text(support.get(f"{A1}state/", {"after": wrong}))
+    assert "Поля 101–200 из 251" in text(support.get(back))
+    for wrong in ("x", "-1", "251", "9" * 30, "٣"):
+        assert "Поля 1–100 из 251" in text(support.get(f"{A1}state/", {"after": wrong}))

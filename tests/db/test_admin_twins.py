@@ -9,11 +9,9 @@ from django.test import Client
 
 from history import labels
 from history.models import FieldLabel
-from tests.db.screens import A1, WHOLE, support, text
+from tests.db.screens import A1, WHOLE, text
 from tests.db.store import Store, minute
 from tests.unmask_form import opened
-
-__all__ = ["support"]
 
 
 @pytest.fixture

@@ -1,6 +1,5 @@
 """The calls beyond the timeline, and the block that says how complete an answer is."""
 
-import json
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -9,19 +8,13 @@ from django.contrib.auth.models import User
 from django.test import Client
 
 from history.api.components import COMPONENTS
-from history.base import clock
 from history.models import Person, SearchKey
 from ingest.models import Ledger, RetiredTopic
+from tests.db.calls import data
 from tests.db.store import T0, Store, minute
 
 ROOT = "/api/v1/history/product-instance"
 NOW = datetime.now(UTC).replace(microsecond=0)
-
-
-@pytest.fixture
-def auditor(client: Client, db: None) -> Client:
-    client.force_login(User.objects.get(username="auditor"))
-    return client
 
 
 @pytest.fixture
@@ -30,11 +23,6 @@ def loan(store: Store) -> Store:
         store.add("A1", version, {"rate": str(version), "name": "x"}, version * 10)
     store.add("P1", 0, {"income": "1"}, 5, entity="participant-role")
     return store
-
-
-def data(response: Any) -> Any:
-    assert response.status_code == 200, response.content
-    return json.loads(response.content)["data"]
 
 
 def read_up_to(
@@ -50,17 +38,6 @@ def read_up_to(
 
 TOPIC = "top-storage.export.product-instance"
 TWIN = "top-storage.export.migration.product-instance"
-
-
-def test_complete_up_to_the_last_look_where_everything_was_read(
-    auditor: Client, loan: Store
-) -> None:
-    read_up_to(TOPIC, lag=0, newest=NOW - timedelta(hours=1))
-    read_up_to(TWIN, lag=0, newest=None)
-    block = data(auditor.get(f"{ROOT}/A1"))["completeness"]
-    assert block["completeTo"] == NOW.isoformat(timespec="microseconds")
-    assert (block["lagMessages"], block["halted"], block["missingVersions"]) == (0, False, 0)
-    assert block["lagSeconds"] <= (clock.now() - NOW).total_seconds()
 
 
 def test_behind_it_is_complete_up_to_the_newest_message_read(auditor: Client, loan: Store) -> None:

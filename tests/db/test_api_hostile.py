@@ -8,12 +8,11 @@ from typing import Any
 
 import pytest
 from django.core.handlers.wsgi import WSGIHandler
-from django.core.signals import request_finished, request_started
-from django.db import close_old_connections
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from history.addresses import keeping_raw_path
+from tests.db.calls import one_connection
 from tests.db.store import Store
 
 BASE = "/api/v1/history/product-instance/A1"
@@ -23,11 +22,8 @@ Answer = tuple[int, dict[str, str], bytes]
 @pytest.fixture
 def application(store: Store) -> Iterator[Any]:
     store.add("A1", 0, {"rate": "1"}, 0)
-    request_started.disconnect(close_old_connections)
-    request_finished.disconnect(close_old_connections)
-    yield keeping_raw_path(WSGIHandler())
-    request_started.connect(close_old_connections)
-    request_finished.connect(close_old_connections)
+    with one_connection():
+        yield keeping_raw_path(WSGIHandler())
 
 
 def ask(application: Any, path: str, method: str = "GET", query: str = "", **more: str) -> Answer:

@@ -12,12 +12,9 @@ from drf_spectacular.generators import SchemaGenerator
 from history.api.components import COMPONENTS
 from history.api.errors import KINDS
 from history.api.urls import urlpatterns
-from tests.db.screens import support
 from tests.db.store import Store, minute
-from tests.db.test_fallback import old, own_breaker
 from tests.old_service import OldService
 
-__all__ = ["old", "own_breaker", "support"]
 V1 = "/api/v1"
 
 

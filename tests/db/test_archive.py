@@ -26,14 +26,14 @@ from history.models import ArchivedDay
 from history.partitions.maintain import maintain
 from history.partitions.plan import plan
 from tests.db import simulated
-from tests.db.partitioned import TABLE, day, insert, names, policy, raw, retire, run, stored
+from tests.db.partitioned import TABLE, insert, names, policy, raw, retire, run, stored
+from tests.db.test_archive_generations import NAME, OLD, PRODUCT, SOURCE, store
 
 pytestmark = pytest.mark.usefixtures("tables")
 
-PRODUCT, TASK = BY_NAME["product-instance"], BY_NAME["product-task"]
-OLD = day(-5)
-NAME = days.partition_name(TABLE, OLD)
-SOURCE = sql.Identifier(NAME)
+__all__ = ["store"]
+
+TASK = BY_NAME["product-task"]
 
 TEXTS = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=32)
 HARD = [
@@ -42,11 +42,6 @@ HARD = [
     '{"кириллица": "значение, с \\"кавычками\\" и \\\\n", "emoji": "🏦"}',
     '[1, 1.0, true, "\\u0001"]',
 ]
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Store:
-    return Store(str(tmp_path / "archive"))
 
 
 def fill(plain: Connection, rows: int) -> None:
@@ -305,18 +300,6 @@ def test_versions_of_one_id_are_read_by_row_group(
     assert not manifest.may_have(TASK, "Б0042")
 
 
-def test_the_simulators_days_shrink_to_a_quarter(store: Store) -> None:
-    with raw() as plain:
-        count = simulated.load(plain, OLD, applications=400)
-        maintain(policy(), archiver=(archiver := DayArchiver(store)))
-    in_table = sum(done.table_bytes for done in archiver.archived.values())
-    in_files = sum(done.file_bytes for done in archiver.archived.values())
-    print(f"\n{count} rows: {in_table:,} B in tables, {in_files:,} B in Parquet", end=", ")
-    print(f"ratio {in_files / in_table:.3f}")
-    assert sum(done.rows for done in archiver.archived.values()) == count
-    assert in_files <= 0.25 * in_table
-
-
 @pytest.fixture
 def with_archive(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[[], None]:
     def change() -> None:
@@ -353,11 +336,6 @@ def test_the_command_archives_restores_and_releases(with_archive: Callable[[], N
         assert (code, out, "not in the archive" in err) == (2, "", True)
         code, _, err = run("restore", str(old), "--entity", "product-car")
         assert (code, "not in the archive" in err) == (2, True)
-
-
-def test_a_url_that_is_none_stops_the_start() -> None:
-    with pytest.raises(env.SettingError, match="ANNALS_ARCHIVE_URL"):
-        env.read({"ANNALS_ARCHIVE_URL": "somewhere"})
 
 
 def test_a_gone_connection_is_an_error_and_no_drop(store: Store) -> None:

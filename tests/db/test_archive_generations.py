@@ -12,7 +12,7 @@ from psycopg import sql
 from history.archive import manifest, parquet, read, write
 from history.archive.decisions import forget
 from history.archive.manifest import Manifest
-from history.archive.restore import release, restore
+from history.archive.restore import restore
 from history.archive.store import ArchiveError, Store
 from history.archive.write import DayArchiver, archive
 from history.daily import days
@@ -106,17 +106,6 @@ def test_a_day_that_comes_back_with_other_rows_is_merged(store: Store) -> None:
         assert [version.id for version in read.versions(store, PRODUCT, "b007")] == ["b007"]
         done = restore(plain, store, PRODUCT, OLD)
         assert (done.rows, done.digest, done.generation) == (len(wanted), known.digest, 2)
-
-
-def test_a_restored_day_with_a_late_row_is_merged_after_its_release(store: Store) -> None:
-    with raw() as plain:
-        fill(plain, *ids("b", 12))
-        maintained(store)
-        restore(plain, store, PRODUCT, OLD)
-        insert(plain, NOON, "late")
-        release(plain, TABLE, OLD)
-    assert NAME in maintained(store)
-    assert archived(store) == [*ids("b", 12), "late"]
 
 
 def test_a_day_with_nothing_new_is_left_as_it_is(store: Store) -> None:

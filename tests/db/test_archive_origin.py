@@ -155,16 +155,6 @@ def test_an_older_database_takes_the_archived_rows_when_an_operator_decides(stor
     assert store.read(f"{FOLDER}/adopted.json") is not None
 
 
-def test_the_operator_may_give_the_planted_rows_up(store: Store) -> None:
-    plant(store, "forged")
-    with raw() as plain:
-        fill(plain, *ids("b", 12))
-    refused(store)
-    assert decide("forget", "--why", "nobody knows them")[0] == 0
-    assert NAME in maintained(store)
-    assert archived(store) == ids("b", 12)
-
-
 @pytest.mark.parametrize("known", [False, True])
 def test_other_rows_under_the_true_digest_do_not_replace_a_day(store: Store, known: bool) -> None:
     """Who knows the rows can compute their digest. The day would be dropped as archived."""

@@ -5,7 +5,7 @@ import json
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from django.core.management import CommandError, call_command
+from django.core.management import call_command
 from django.db import connection
 
 from history.capacity.loads import measured
@@ -56,9 +56,3 @@ def test_given_figures_need_no_partition() -> None:
     assert "17,280,000" in capacity(*words)
     parts = json.loads(capacity(*words, "--json"))["total"]
     assert parts["total"] == pytest.approx(parts["data"] + parts["index"] + parts["reserve"])
-
-
-def test_without_rows_and_figures_the_command_fails() -> None:
-    with pytest.raises(CommandError, match="Give --rps and --avg-bytes") as stopped:
-        capacity()
-    assert stopped.value.returncode == 1

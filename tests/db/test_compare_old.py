@@ -15,11 +15,8 @@ from history.entities import BY_NAME
 from history.models import FieldLabel
 from history.timeline.sources import newest
 from tests.db.store import Store, minute
-from tests.db.test_fallback import old, own_breaker, use
 from tests.old_service import OldService
 from tests.shape import shaped
-
-__all__ = ["old", "own_breaker"]
 
 PERSON = BY_NAME["participant-role"]
 VALUE = "17.9-of-somebody"
@@ -138,15 +135,6 @@ def test_nothing_is_proved_where_no_version_is_in_both(store: Store, old: OldSer
         call_command("compare-old", stdout=out, stderr=StringIO())
     assert "nothing was proved" in out.getvalue()
     assert "Nothing is missing" not in out.getvalue()
-
-
-def test_without_an_old_service_it_says_so(
-    both: OldService, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    use(both, monkeypatch, ANNALS_FALLBACK_UNTIL="2020-01-01")
-    with pytest.raises(CommandError, match="ANNALS_FALLBACK_UNTIL") as ended:
-        call_command("compare-old")
-    assert (ended.value.returncode, both.asked) == (2, [])
 
 
 def test_a_seed_gives_the_same_applications_again(store: Store) -> None:

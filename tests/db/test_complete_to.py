@@ -156,15 +156,6 @@ def test_the_command_retires_and_takes_it_back() -> None:
         run("unretire", TWIN)
 
 
-@pytest.mark.parametrize(
-    "words", [("retire", TWIN, "--why", " "), ("retire", "no.such.topic", "--why", "x")]
-)
-def test_a_topic_is_retired_by_its_name_and_with_a_reason(words: tuple[str, ...]) -> None:
-    with pytest.raises(CommandError):
-        run(*words)
-    assert RetiredTopic.objects.count() == 0
-
-
 def test_topics_that_were_never_read_are_named() -> None:
     known(TOPIC)
     said = run()

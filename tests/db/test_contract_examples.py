@@ -4,10 +4,8 @@ import pytest
 
 from ingest.source.decode import Reason
 from scripts.contract_page import BREACHES, value
-from tests.db.ingested import CHILD_SOURCE, Ingested, ingested, quarantined
+from tests.db.ingested import CHILD_SOURCE, Ingested, quarantined
 from tests.messages import CHILD, NOW, message
-
-__all__ = ["ingested"]
 
 
 @pytest.mark.parametrize(

@@ -158,8 +158,3 @@ def test_a_lock_that_is_not_to_be_had_ends_in_time() -> None:
     with raw() as plain:
         assert plain.execute("SHOW lock_timeout").fetchone() == ("0",)
         assert days.create(plain, TABLE, TODAY)
-
-
-def test_a_missing_table_is_named() -> None:
-    with raw() as plain, pytest.raises(psycopg.errors.UndefinedTable, match="no_such_aud"):
-        days.create(plain, "no_such_aud", TODAY)

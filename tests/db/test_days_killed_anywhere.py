@@ -2,33 +2,28 @@
 
 import time
 from collections.abc import Callable, Iterator
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 from django.db import connection as django_connection
 from django.db import connections
 
-from history.archive import manifest, parquet, write
 from history.archive.restore import restore
 from history.archive.store import Store
 from history.archive.write import DayArchiver
 from history.daily import days
-from history.daily.canonical import Connection
 from history.daily.window import Window
-from history.entities import BY_NAME
 from history.models import ArchivedDay
 from history.partitions.maintain import maintain
 from history.partitions.plan import Policy
-from tests.db.partitioned import TABLE, TABLES, TODAY, day, drop_partitions, insert, names, raw
+from tests.db.partitioned import TABLE, TABLES, TODAY, drop_partitions, names, raw
+from tests.db.test_archive_generations import NAME, OLD, PRODUCT, archived, fill, small_files
 from tests.killed import Killed, killed_before
 
 pytestmark = pytest.mark.usefixtures("tables")
 
-PRODUCT = BY_NAME["product-instance"]
-OLD = day(-5)
-NAME = days.partition_name(TABLE, OLD)
-NOON = datetime(OLD.year, OLD.month, OLD.day, 12, tzinfo=UTC)
+__all__ = ["small_files"]
+
 FIRST = [f"a{number}" for number in range(9)]
 LATER = [f"b{number}" for number in range(5)]
 # Only today is kept, so that a run has few statements other than those of the old day.
@@ -42,18 +37,6 @@ WHERE locktype = 'advisory' AND datname = current_database()
 """
 
 
-@pytest.fixture(autouse=True)
-def small_files(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(parquet, "GROUP_ROWS", 3)
-    monkeypatch.setattr(write, "FILE_ROWS", 4)
-
-
-def fill(plain: Connection, ids: list[str]) -> None:
-    days.create(plain, TABLE, OLD)
-    for number, id_ in enumerate(ids):
-        insert(plain, NOON + timedelta(seconds=number), id_)
-
-
 def fresh() -> None:
     """No old day, no archive; today exists."""
     drop_partitions()
@@ -61,11 +44,6 @@ def fresh() -> None:
     with raw() as plain:
         for table in TABLES:
             days.create(plain, table, TODAY)
-
-
-def archived(store: Store) -> list[str]:
-    known = manifest.load(store, TABLE, OLD)
-    return [] if known is None else [row[0] for row in manifest.rows(store, known)]
 
 
 def somewhere(store: Store) -> set[str]:
@@ -110,9 +88,9 @@ def test_maintain_that_archives_and_drops(tmp_path: Path) -> None:
         fresh()
         store = Store(str(tmp_path / str(count)))
         with raw() as plain:
-            fill(plain, FIRST)
+            fill(plain, *FIRST)
             assert maintain(POLICY, archiver=DayArchiver(store)).dropped == [NAME]
-            fill(plain, LATER)
+            fill(plain, *LATER)
 
     setup()
     for _ in kill_everywhere(lambda: maintain(POLICY, archiver=DayArchiver(store))):
@@ -134,12 +112,12 @@ def test_a_row_that_arrives_after_the_kill_is_kept(tmp_path: Path) -> None:
         fresh()
         store = Store(str(tmp_path / str(count)))
         with raw() as plain:
-            fill(plain, FIRST)
+            fill(plain, *FIRST)
 
     setup()
     for _ in kill_everywhere(lambda: maintain(POLICY, archiver=DayArchiver(store))):
         with raw() as plain:
-            fill(plain, LATER)
+            fill(plain, *LATER)
         assert maintain(POLICY, archiver=DayArchiver(store)).dropped == [NAME]
         assert archived(store) == [*FIRST, *LATER]
         count += 1
@@ -151,9 +129,9 @@ def test_restore(tmp_path: Path) -> None:
     store = Store(str(tmp_path))
     fresh()
     with raw() as plain:
-        fill(plain, FIRST)
+        fill(plain, *FIRST)
         maintain(POLICY, archiver=DayArchiver(store))
-        fill(plain, LATER)
+        fill(plain, *LATER)
 
     def run() -> None:
         django_connection.ensure_connection()

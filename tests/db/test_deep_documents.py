@@ -11,10 +11,8 @@ from django.test import Client
 from history import timeline
 from history.documents.exactjson import loads
 from history.entities import ROOT
-from tests.db.screens import A1, WHOLE, support
+from tests.db.screens import A1, WHOLE
 from tests.db.store import HOST, Store
-
-__all__ = ["support"]
 
 BASE = "/api/v1/history/product-instance/A1"
 CALLS = [

@@ -112,9 +112,3 @@ def test_django_has_nothing_to_say_of_production_behind_https() -> None:
     assert code == 0
     # That the servers of compose were not asked.
     assert re.findall(r"\((\w+\.[A-Z]\d+)\)", said) == ["annals.I100"]
-
-
-def test_without_https_it_names_what_is_missing() -> None:
-    code, said = check(environment())
-    assert code == 1
-    assert set(re.findall(r"\(security\.(W\d+)\)", said)) == {"W004", "W008", "W012", "W016"}

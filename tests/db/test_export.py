@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 import pytest
 from django.conf import settings
-from django.core.management import CommandError, call_command
+from django.core.management import call_command
 from django.db import connection
 
 from history.archive import parquet
@@ -226,12 +226,6 @@ def test_children_name_their_application(tmp_path: Path) -> None:
     found = [exactjson.loads(line) for line in file.read_bytes().splitlines()]
     assert len(found) == count
     assert all(version["productInstanceId"] for version in found)  # type: ignore[index]
-
-
-def test_no_day_is_no_export(tmp_path: Path) -> None:
-    with pytest.raises(CommandError, match="has no day from") as caught:
-        export("--output", str(tmp_path))
-    assert caught.value.returncode == 2
 
 
 @pytest.mark.usefixtures("filled")

@@ -1,7 +1,7 @@
 """Timelines with versions that only the old service has: one history, paged exactly once."""
 
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -9,13 +9,11 @@ from typing import Any
 
 import jsonpatch
 import pytest
-from django.conf import settings
 from django.test import Client
 from hypothesis import HealthCheck, given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
-from annals import env
 from annals.access.models import JournalEntry
 from history import fallback, labels, masking, timeline
 from history.base import clock
@@ -37,48 +35,21 @@ from history.timeline import (
 from history.timeline.sources import old as old_source
 from history.timeline.sources.tables import Tables
 from tests.apache import certificates
-from tests.db.screens import support, text
+from tests.db.replaced import use
+from tests.db.screens import text
 from tests.db.store import HOST, Store, minute
 from tests.db.test_timeline_paging import rolled_back
 from tests.old_service import OldService
 
-__all__ = ["support"]
-
 API = "/api/v1/history/product-instance/A1"
 WHOLE = "/api/v1/applications/A1/history"
 PERSON = BY_NAME["participant-role"]
-pytestmark = pytest.mark.usefixtures("store")
+pytestmark = pytest.mark.usefixtures("store", "own_breaker")
 
 
 def with_old_service() -> Reader:
     """Nobody in particular, of the store and the old service."""
     return replace(HOST, old=old_source.OldService(asked.Asked(fallback.service())))
-
-
-@pytest.fixture(autouse=True)
-def own_breaker(monkeypatch: pytest.MonkeyPatch) -> breaker.Breaker:
-    own = breaker.Breaker()
-    monkeypatch.setattr(asked, "BREAKER", own)
-    return own
-
-
-def use(service: OldService, monkeypatch: pytest.MonkeyPatch, **more: str) -> None:
-    """Annals takes over from this service."""
-    given = {
-        "ANNALS_DEMO": "true",
-        "ANNALS_FALLBACK_URL": service.url,
-        "ANNALS_FALLBACK_UNTIL": f"{clock.now():%Y-%m-%d}",
-        "ANNALS_FALLBACK_SECONDS": "15",
-        **more,
-    }
-    monkeypatch.setattr(settings, "ANNALS", env.read(given))
-
-
-@pytest.fixture
-def old(monkeypatch: pytest.MonkeyPatch) -> Iterator[OldService]:
-    with OldService() as service:
-        use(service, monkeypatch)
-        yield service
 
 
 @pytest.fixture

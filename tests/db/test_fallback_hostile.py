@@ -12,12 +12,10 @@ import pytest
 from django.test import Client
 
 from history.fallback import asked, breaker, client
-from tests.db.screens import support
+from tests.db.replaced import use
 from tests.db.store import Store, minute
-from tests.db.test_fallback import API, get, numbers, old, own_breaker, use
+from tests.db.test_fallback import API, get, numbers
 from tests.old_service import Held, Hostile, OldService, send
-
-__all__ = ["old", "own_breaker", "support"]
 
 VALUE = "VALUE-OF-SOMEBODY"
 OF_ANOTHER = Held("B1", 0, minute(0), json.dumps({"rate": VALUE}))
@@ -142,15 +140,6 @@ def test_nothing_of_a_wrong_answer_is_shown(
     assert data["history"][0]["olderVersions"] != "neverArrived"
     assert answer.headers["X-Annals-Fallback"] == "failed"
     assert int(answer.headers["Retry-After"]) > 0
-
-
-def test_a_huge_answer_is_cut_off(
-    mine: OldService, support: Client, monkeypatch: pytest.MonkeyPatch, caplog: Any
-) -> None:
-    monkeypatch.setattr(client, "MOST_BYTES", 100_000)
-    mine.hostile = says(page(GOOD.row()) + " " * 100_000)
-    assert get(support, API)["fallback"]["state"] == "failed"
-    assert "more than 100,000 bytes" in caplog.text
 
 
 def test_many_pages_together_are_cut_off(

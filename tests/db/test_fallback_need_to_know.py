@@ -9,12 +9,10 @@ from annals.access.models import JournalEntry
 from history.base import clock
 from history.entities import ROOT
 from ingest.models import Quarantined
-from tests.db.screens import support
+from tests.db.replaced import use
 from tests.db.store import Store, minute
-from tests.db.test_fallback import PERSON, get, old, own_breaker, use
+from tests.db.test_fallback import PERSON, get
 from tests.old_service import OldService
-
-__all__ = ["old", "own_breaker", "support"]
 
 RULES = "tests.db.test_fallback"
 pytestmark = pytest.mark.usefixtures("store")

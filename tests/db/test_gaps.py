@@ -207,18 +207,6 @@ def test_a_version_in_quarantine_is_missing_and_explained(committed: Store) -> N
     assert (open_gaps(), GapRun.objects.get().quarantined) == ([("A1", 1, 2)], 0)
 
 
-def test_pages(committed: Store) -> None:
-    for number in range(5):
-        committed.add(f"A{number}", 0, {}, 0)
-        committed.add(f"A{number}", 2, {}, 1)
-    find()
-    first = read.page(read.Selection(entity=ROOT.name), 3)
-    rest = read.page(read.Selection(), 3, first[-1].gap.id)
-    assert len({each.gap.document for each in (*first, *rest)}) == 5
-    assert read.page(read.Selection(closed=True), 3) == []
-    assert read.page(read.Selection(client_id="nobody"), 3) == []
-
-
 def test_two_runs_at_once_do_each_day_once(committed: Store) -> None:
     for number in range(0, 40, 2):
         committed.add("A1", number, {}, T0 + timedelta(days=number % 3, minutes=number))

@@ -208,12 +208,6 @@ def test_the_web_changes_no_superuser_but_the_time_of_the_login() -> None:
     assert (user.is_superuser, user.is_active) == (False, False)
 
 
-def test_the_consumer_sees_no_logins() -> None:
-    with acting_as(CONSUMER) as plain:
-        for table in ("auth_user", "django_session", "history_person"):
-            assert refused(plain, f"SELECT * FROM {table} LIMIT 1")
-
-
 def test_the_consumer_can_do_all_its_work(ingested: Ingested) -> None:
     # The days exist, as after maintain: a role that may only insert cannot create them.
     old = NOW.replace(tzinfo=None) - timedelta(days=20)
@@ -311,16 +305,6 @@ def test_a_command_of_another_login_says_so(
         " may not do that (InsufficientPrivilege: SQLSTATE 42501: permission denied for table "
         "ingest_retired_topic). docs/operations.md says which login runs which command"
     )
-
-
-def test_a_login_without_the_journal_is_told_so(
-    ingested: Ingested, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with logged_in(CONSUMER, monkeypatch):
-        said = outcome("trace", "--entity", "product-instance", "--id", "a", "--version", "1")
-    assert isinstance(said, str)
-    assert "may not do that" in said
-    assert "permission denied for table access_journal" in said
 
 
 def test_the_webs_login_compares_with_the_old_service(

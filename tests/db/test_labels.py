@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
-from django.core.management import CommandError, call_command
+from django.core.management import call_command
 
 from history import labels
 from history.labels import Catalogue, LabelsFileError
@@ -125,10 +125,3 @@ def test_a_wrong_file_is_refused_with_the_place(text: str, said: str) -> None:
 @pytest.mark.django_db
 def test_a_label_that_marks_nothing_may_name_one_item() -> None:
     assert labels.load(b'[{"path": "/phones/0/number", "russian": "A"}]') == 1
-
-
-def test_the_command_says_what_is_wrong(tmp_path: Path) -> None:
-    file = tmp_path / "labels.json"
-    file.write_text("[")
-    with pytest.raises(CommandError, match="was not loaded"):
-        call_command("labels", "load", str(file))

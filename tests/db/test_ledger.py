@@ -4,7 +4,6 @@ import json
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
-from datetime import timedelta
 from io import StringIO
 from typing import Any
 
@@ -18,7 +17,7 @@ from ingest.consumer.background import Probe
 from ingest.consumer.positions import Tolerance
 from ingest.source.message import Message, TopicPartition
 from ingest.store import ledger
-from ingest.store.batch import Batch, Limits, OffsetGap
+from ingest.store.batch import OffsetGap
 from ingest.store.ledger import Claim, Fenced
 from ingest.store.retrying import RetryingWriter
 from ingest.store.session import connect
@@ -34,7 +33,7 @@ from tests.db.ingested import (
     quarantined,
     query,
 )
-from tests.messages import EXPIRED, NOW, SOURCE, WINDOW, message, value
+from tests.messages import EXPIRED, SOURCE, WINDOW, message, value
 
 
 def printed(*options: str) -> tuple[int, dict[str, Any]]:
@@ -178,14 +177,6 @@ def test_acknowledged_losses_do_not_hide_later_ones(ingested: Ingested) -> None:
     assert [row["why"] for row in query("SELECT why FROM ingest_gap ORDER BY start_offset")] == [
         *("retention was too short", "later"),
     ]
-
-
-@pytest.mark.parametrize("why", ["", " ", "x" * 201])
-def test_a_loss_is_acknowledged_with_a_reason(ingested: Ingested, why: str) -> None:
-    ingested.write(value(id="a"), gap=OffsetGap(0, 7, lost=True))
-    with pytest.raises(CommandError, match="--why"):
-        committed("ledger", "acknowledge", SOURCE.topic, "--why", why)
-    assert len(faults()) == 1
 
 
 @pytest.mark.parametrize(
@@ -363,12 +354,4 @@ def test_a_writer_gives_up_only_between_two_tries(ingested: Ingested) -> None:
     writer.abandon()
     writer.write(ingested.batch(value(id="a")), ingested.claims, {})
     writer.writer.close()
-    assert ids() == ["a"]
-
-
-def test_a_batch_keeps_what_is_older_than_the_newest_day(ingested: Ingested) -> None:
-    batch = Batch(Limits(10, 1 << 20))
-    late = value(id="a", updatedAt=(NOW - timedelta(days=89)).isoformat())
-    batch.add(message(late, 0), SOURCE, 0, WINDOW)
-    ingested.store(batch)
     assert ids() == ["a"]

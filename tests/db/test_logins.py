@@ -6,7 +6,6 @@ from contextlib import ExitStack
 from functools import partial
 from io import StringIO
 from pathlib import Path
-from typing import Any
 
 import psycopg
 import pytest
@@ -113,25 +112,6 @@ def test_the_command_makes_logins_and_changes_their_passwords(tmp_path: Path) ->
     finally:
         with connect("test-owner") as owner:
             owner.execute("DROP ROLE IF EXISTS made_login")
-
-
-@pytest.mark.parametrize(
-    "options, said",
-    [
-        ({"login": [("web", "x", "FILE")]}, "--login needs --apply"),
-        ({"apply": True, "login": [("owner", "x", "FILE")]}, "the role must be web or consumer"),
-        ({"apply": True, "login": [("web", "x", "none")]}, "none: No such file or directory"),
-        ({"apply": True, "login": [("web", "x", "FILE")]}, "is empty"),
-    ],
-)
-def test_a_login_that_cannot_be_made(options: dict[str, Any], said: str, tmp_path: Path) -> None:
-    file = tmp_path / "password"
-    file.write_text("\n")
-    options["login"] = [
-        tuple(str(file) if word == "FILE" else word for word in words) for words in options["login"]
-    ]
-    with pytest.raises(CommandError, match=said):
-        call_command("grants", **options, stdout=StringIO())
 
 
 def test_a_login_gets_the_rights_of_one_role_only(tmp_path: Path) -> None:

@@ -131,13 +131,6 @@ def test_the_command_says_it(behind: None) -> None:
     assert third["lossSeconds"] is None
 
 
-def test_all_read_says_what_is_left_if_reading_stops(db: None) -> None:
-    row(TOPICS[0])
-    said = StringIO()
-    call_command("ledger", "--offline", stdout=said)
-    assert "data will be lost in 7 h 59 min at the earliest" in said.getvalue()
-
-
 def test_the_page_says_it_in_both_languages(behind: None, client: Client) -> None:
     client.force_login(User.objects.get(username="ops"))
     client.cookies[settings.LANGUAGE_COOKIE_NAME] = "en"
@@ -151,47 +144,6 @@ def test_the_page_says_it_in_both_languages(behind: None, client: Client) -> Non
     Ledger.objects.update(reading_rate=1.0)
     hopeless = text(client.get("/admin/completeness/"))
     assert "а поступает столько же, сколько читается" in hopeless
-
-
-def test_the_page_says_what_the_alerts_say(db: None, client: Client) -> None:
-    """Two hours are near where messages are kept for eight; and none is enough to catch up."""
-    client.force_login(User.objects.get(username="ops"))
-    client.cookies[settings.LANGUAGE_COOKIE_NAME] = "en"
-    row(TOPICS[0], high_watermark=200, loss_at=NOW + timedelta(hours=1, minutes=50, seconds=30))
-    row(TOPICS[1], high_watermark=200, loss_at=NOW + timedelta(hours=2, minutes=10, seconds=30))
-    page = text(client.get("/admin/completeness/"))
-    assert f"{TOPICS[0]}[0]: data will be lost in 1 h 50 min" in page
-    assert f"{TOPICS[1]}[0]: data will be lost" not in page
-    Ledger.objects.filter(topic=TOPICS[1]).update(high_watermark=10**9)
-    assert f"{TOPICS[1]}[0]: data will be lost in 2 h 10 min" in text(
-        client.get("/admin/completeness/")
-    )
-
-
-def test_after_the_moment_it_says_that_data_is_being_lost(behind: None, client: Client) -> None:
-    Ledger.objects.filter(topic=TOPICS[0]).update(loss_at=NOW - timedelta(hours=3))
-    said = StringIO()
-    call_command("ledger", "--offline", stdout=said)
-    assert "messages; data is being lost: it is past its retention; catching up" in said.getvalue()
-    client.force_login(User.objects.get(username="ops"))
-    client.cookies[settings.LANGUAGE_COOKIE_NAME] = "en"
-    page = text(client.get("/admin/completeness/"))
-    assert f"{TOPICS[0]}[0]: data is being lost: what is not read is past its retention." in page
-    assert "lost in 0 s" not in page
-
-
-def test_what_was_lost_is_said_in_the_readers_language(db: None, client: Client) -> None:
-    row(TOPICS[0], lost=3, next_offset=103)
-    client.force_login(User.objects.get(username="ops"))
-    page = text(client.get("/admin/completeness/"))
-    assert f"{TOPICS[0]}[0]: брокер удалил до чтения 3 сообщения" in page
-    english = client.get("/api/v1/completeness", headers={"Accept-Language": "en"}).json()
-    sentence = f"{TOPICS[0]}[0]: 3 messages were deleted by the broker before they were read"
-    assert english["data"]["faults"] == [sentence]
-    said = StringIO()
-    with pytest.raises(SystemExit):
-        call_command("ledger", "--offline", stdout=said)
-    assert f"FAULT {sentence}" in said.getvalue()
 
 
 @pytest.mark.django_db(transaction=True)

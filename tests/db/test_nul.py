@@ -4,7 +4,6 @@ import json
 from datetime import UTC, datetime, timedelta
 from io import StringIO
 from pathlib import Path
-from typing import Any
 
 import pytest
 from django.conf import settings
@@ -27,6 +26,7 @@ from history.documents.jsonb import from_store, to_store
 from history.entities import ROOT
 from history.partitions.maintain import maintain
 from history.partitions.plan import Policy
+from tests.db.calls import got
 from tests.db.ingested import Ingested, counts, faults, ids, quarantined, query
 from tests.db.partitioned import raw
 from tests.messages import with_data
@@ -82,26 +82,19 @@ def archived_too(tables: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) 
 
 
 @pytest.fixture
-def auditor(client: Client, archived_too: Path) -> Client:
-    client.force_login(User.objects.get(username="auditor"))
-    return client
-
-
-def data(client: Client, address: str) -> Any:
-    answer = client.get(address)
-    assert answer.status_code == 200, answer.content
-    return json.loads(answer.content)["data"]
+def auditor(archived_too: Path, auditor: Client) -> Client:
+    return auditor
 
 
 def test_the_api_answers_with_it(auditor: Client) -> None:
-    newest, oldest = data(auditor, BASE)["history"]
+    newest, oldest = got(auditor, BASE)["history"]
     assert oldest["entity"] == NUL
     assert newest["entity"] == {**NUL, "a": "\0"}
     assert newest["diff"] == [{"op": "replace", "path": "/a", "value": "\0"}]
-    assert data(auditor, f"{BASE}/versions/0")["entity"] == NUL
-    assert data(auditor, f"{BASE}/at?time={OLD:%Y-%m-%dT23:59:59Z}")["entity"] == NUL
+    assert got(auditor, f"{BASE}/versions/0")["entity"] == NUL
+    assert got(auditor, f"{BASE}/at?time={OLD:%Y-%m-%dT23:59:59Z}")["entity"] == NUL
     assert b"x\\u0000y" in auditor.get(f"{BASE}/versions/0").content
-    assert data(auditor, f"{BASE}/fields?path=/b%00/0")["values"][0]["value"] == "\0"
+    assert got(auditor, f"{BASE}/fields?path=/b%00/0")["values"][0]["value"] == "\0"
 
 
 def test_the_screens_show_it(auditor: Client) -> None:
@@ -126,16 +119,16 @@ def test_the_filter_by_a_field_with_it_in_the_name_is_used(auditor: Client) -> N
 
 
 def test_the_archive_keeps_it_and_gives_it_back(auditor: Client, archived_too: Path) -> None:
-    before = data(auditor, BASE)["history"]
+    before = got(auditor, BASE)["history"]
     store = Store(str(archived_too / "archive"))
     policy = Policy(Window.at(NOW, 3, 1), NOW.date(), None, 0)
     assert maintain(policy, archiver=DayArchiver(store)).broken == []
-    assert len(data(auditor, BASE)["history"]) == 1
-    after = data(auditor, f"{BASE}?archive=true")["history"]
+    assert len(got(auditor, BASE)["history"]) == 1
+    after = got(auditor, f"{BASE}?archive=true")["history"]
     assert [each["entity"] for each in after] == [each["entity"] for each in before]
     with raw() as plain:
         restore(plain, store, ROOT, OLD.date())
-    assert [each["entity"] for each in data(auditor, BASE)["history"]] == [
+    assert [each["entity"] for each in got(auditor, BASE)["history"]] == [
         each["entity"] for each in before
     ]
 

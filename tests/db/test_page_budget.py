@@ -14,7 +14,6 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from history import labels, timeline
-from history.documents.exactjson import loads
 from history.entities import BY_NAME, ROOT
 from history.models import FieldLabel
 from history.timeline import (
@@ -28,6 +27,7 @@ from history.timeline import (
     budget,
 )
 from history.timeline.sources import statements
+from tests.db.calls import got
 from tests.db.store import HOST, Store, minute
 from tests.db.test_timeline_paging import (
     FILTERS,
@@ -211,18 +211,6 @@ def test_a_version_larger_than_the_budget_is_a_page_of_its_own(store: Store) -> 
     assert numbers == [[3, 2], [1], [0]]
 
 
-@pytest.fixture
-def auditor(client: Client, db: None) -> Client:
-    client.force_login(User.objects.get(username="auditor"))
-    return client
-
-
-def data(client: Client, address: str) -> Any:
-    answer = client.get(address)
-    assert answer.status_code == 200, answer.content
-    return loads(answer.content)["data"]  # type: ignore[index,call-overload]
-
-
 @pytest.mark.parametrize("what", ["A1", "A1?path=/n", "A1/fields?path=/n"])
 @pytest.mark.parametrize("read_bytes", [1, 3_000])
 def test_the_size_of_a_masked_value_ends_no_page(
@@ -240,7 +228,7 @@ def test_the_size_of_a_masked_value_ends_no_page(
         token = ""
         for _ in range(20):
             joint = "&" if "?" in address else "?"
-            page = data(client, f"{API}/{address}{joint}{token}".rstrip("?&"))
+            page = got(client, f"{API}/{address}{joint}{token}".rstrip("?&"))
             yield [each["version"] for each in page.get("history", page.get("values"))]
             if "nextPageToken" not in page:
                 return
@@ -267,7 +255,7 @@ def test_the_rest_of_the_changes_is_asked_for(crowd: Store, auditor: Client, cal
     parts = []
     after = "changesAfter=0"
     for _ in range(3):
-        part = data(auditor, f"{API}/{call}{after}")
+        part = got(auditor, f"{API}/{call}{after}")
         assert part["changeCount"] == 25
         assert len(part["diff"]) == 25 or part["diff"][0]["path"] == ""
         parts.append(part["changes"])
@@ -276,15 +264,15 @@ def test_the_rest_of_the_changes_is_asked_for(crowd: Store, auditor: Client, cal
     assert "nextChanges" not in part
     paths = [each["path"] for each in itertools.chain(*parts)]
     assert paths == [f"/f{n:02}" for n in range(25)]
-    assert data(auditor, f"{API}/{call}changesAfter=99")["changes"] == []
+    assert got(auditor, f"{API}/{call}changesAfter=99")["changes"] == []
     wrong = auditor.get(f"{API}/{call}changesAfter=-1")
     assert (wrong.status_code, wrong.json()["error"]["parameter"]) == (400, "changesAfter")
 
 
 def test_changes_that_fit_the_filter_come_first(crowd: Store, auditor: Client) -> None:
-    (found,) = data(auditor, f"{API}/A1?path=/f21&include=changes")["history"]
+    (found,) = got(auditor, f"{API}/A1?path=/f21&include=changes")["history"]
     assert [each["path"] for each in found["changes"]][:2] == ["/f21", "/f00"]
-    rest = data(auditor, f"{API}/A1/versions/1?path=/f21&changesAfter={found['nextChanges']}")
+    rest = got(auditor, f"{API}/A1/versions/1?path=/f21&changesAfter={found['nextChanges']}")
     assert [each["path"] for each in rest["changes"]] == [f"/f{n:02}" for n in range(9, 19)]
     wrong = auditor.get(f"{API}/A1/versions/1?path=f21")
     assert (wrong.status_code, wrong.json()["error"]["parameter"]) == (400, "path")
@@ -293,18 +281,18 @@ def test_changes_that_fit_the_filter_come_first(crowd: Store, auditor: Client) -
 def test_a_page_says_that_it_has_not_all_changes_of_a_version(
     crowd: Store, auditor: Client
 ) -> None:
-    newest, oldest = data(auditor, f"{API}/A1")["history"]
+    newest, oldest = got(auditor, f"{API}/A1")["history"]
     assert (len(newest["changes"]), newest["changeCount"], newest["nextChanges"]) == (10, 25, 10)
     assert "changeCount" not in oldest
     crowd.add("A1", 2, {f"f{n:02}": n + 1 for n in range(1, 25)}, 3)
-    assert "changeCount" not in data(auditor, f"{API}/A1?pageSize=1")["history"][0]
+    assert "changeCount" not in got(auditor, f"{API}/A1?pageSize=1")["history"][0]
 
 
 def test_the_rest_of_the_leaves_is_asked_for(crowd: Store, auditor: Client) -> None:
     seen = []
     after: Any = 0
     while after is not None:
-        part = data(auditor, f"{API}/A1/blame?leavesAfter={after}")
+        part = got(auditor, f"{API}/A1/blame?leavesAfter={after}")
         assert part["leafCount"] == 25
         assert len(part["blame"]) <= 10
         seen += [each["path"] for each in part["blame"]]
@@ -340,7 +328,7 @@ def test_numbers_with_thousands_of_zeros_come_as_short_as_they_were_sent(
         assert len(answer.content) < 10_000
         for number in given:
             assert number.encode() in answer.content
-    changed = data(auditor, f"{API}/A1/versions/2?include=changes")["changes"]
+    changed = got(auditor, f"{API}/A1/versions/2?include=changes")["changes"]
     assert [each["path"] for each in changed] == ["/v"]
 
 
@@ -352,13 +340,13 @@ def test_an_application_of_a_moment_has_no_more_snapshots_than_its_budget(
         child = {"text": str(number) * 300, "createdAt": "2026-01-01"}
         store.add(f"P{number}", 0, child, 1, entity=PERSON)
     with limited(1_900, 700, 10**9):
-        found = data(auditor, "/api/v1/applications/A1/at?time=2100-01-01")
+        found = got(auditor, "/api/v1/applications/A1/at?time=2100-01-01")
     assert found["application"]["entity"]["text"] == "a" * 900
     people = found["children"]["participant-role"]
     assert [each["id"] for each in people] == [f"P{number}" for number in range(9)]
     assert ["entity" in each for each in people] == [True] * 2 + [False] * 7
     assert {each["createdAt"] for each in people} == {"2026-01-01"}
-    whole = data(auditor, "/api/v1/applications/A1/at?time=2100-01-01")
+    whole = got(auditor, "/api/v1/applications/A1/at?time=2100-01-01")
     assert all("entity" in each for each in whole["children"]["participant-role"])
 
 

@@ -9,9 +9,7 @@ from history.daily.window import Window
 from history.partitions import state
 from history.partitions.maintain import maintain
 from history.partitions.plan import Policy, plan
-from tests.db.partitioned import TABLE, TODAY, tables, transactional_db
-
-__all__ = ["tables", "transactional_db"]
+from tests.db.partitioned import TABLE, TODAY
 
 
 @pytest.mark.usefixtures("tables")

@@ -15,8 +15,8 @@ from django.db import connection
 from annals import env
 from history.base import clock
 from history.daily import days
-from history.daily.days import DayState, partition_name
-from history.partitions import catalog, state
+from history.daily.days import partition_name
+from history.partitions import state
 from history.partitions.exclusive import NoRunLockError
 from history.partitions.maintain import Outcome, maintain
 from history.partitions.plan import SPARE_DAYS, plan
@@ -67,16 +67,6 @@ def test_maintain_makes_the_window_and_then_has_nothing_to_do() -> None:
     assert maintain(policy()) == Outcome()
 
 
-def test_every_row_younger_than_retention_outlives_every_maintain() -> None:
-    with raw() as plain:
-        maintain(policy(keep=3))
-        moments = [NOW - timedelta(days=3) + timedelta(seconds=1), NOW, NOW - timedelta(days=2)]
-        for number, moment in enumerate(moments):
-            insert(plain, moment, str(number))
-        maintain(policy(keep=3))
-        assert stored(plain) == len(moments)
-
-
 def test_old_days_go_across_a_gap_and_retention_goes_up_and_down() -> None:
     with raw() as plain:
         for number in (-40, -9, -4, -3, 0):
@@ -121,21 +111,6 @@ def test_tables_that_only_look_like_partitions_are_not_touched() -> None:
         finally:
             for name in lookalikes:
                 plain.execute(f"DROP TABLE {name}")
-
-
-def test_a_cut_short_detach_is_ended_by_the_next_run() -> None:
-    with raw() as plain:
-        for number in (-5, -4):
-            days.create(plain, TABLE, day(number))
-        with raw() as reader, reader.transaction():
-            stored(reader)
-            with pytest.raises(days.errors.LockNotAvailable):
-                days.drop(plain, TABLE, day(-5), wait_s=0.2)
-    assert catalog.read(connection, [TABLE])[0].state is DayState.PENDING
-    assert status(policy())[0].pending == 1
-    outcome = maintain(policy())
-    assert outcome.dropped == expected(range(-5, -3))
-    assert outcome.exit_code == 0
 
 
 def test_an_open_transaction_delays_only_the_drop(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -290,26 +265,6 @@ def test_the_command_lists_plans_and_maintains(small: Any) -> None:
     assert (code, len(done["dropped"]), done["exitCode"]) == (0, 2 * len(TABLES), 0)
     assert names()[0] in run("list")[1]
     assert "inside the window" in run("plan", "--each")[1]
-
-
-def test_the_command_exits_2_where_it_is_broken(small: Any) -> None:
-    name = partition_name(TABLE, datetime.now(UTC).date())
-    with raw() as plain:
-        plain.execute(f"CREATE TABLE {name} (id text)")
-        try:
-            code, out, err = run("maintain")
-        finally:
-            plain.execute(f"DROP TABLE {name}")
-    assert (code, f"\n{name}: " in f"\n{out}", err) == (2, True, "")
-
-
-def test_a_run_is_remembered_for_the_metrics(small: Any) -> None:
-    assert state.latest() is None
-    run("maintain")
-    latest = state.latest()
-    assert latest is not None
-    assert (latest.exit_code, latest.created, latest.dropped) == (0, DAYS * len(TABLES), 0)
-    assert abs(latest.started_at - datetime.now(UTC)) < timedelta(minutes=5)
 
 
 def test_a_run_whose_clock_was_ahead_is_not_the_latest_for_ever(

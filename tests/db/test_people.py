@@ -73,15 +73,6 @@ def test_every_wrong_line_is_named(tmp_path: Path) -> None:
         call_command("people", "import", str(file))
 
 
-def test_a_file_that_cannot_be_read(tmp_path: Path) -> None:
-    with pytest.raises(CommandError, match="No such file"):
-        call_command("people", "import", str(tmp_path / "none.csv"))
-    file = tmp_path / "latin.csv"
-    file.write_bytes(HEADER.encode() + b"a,\xff,person\n")
-    with pytest.raises(CommandError, match="UTF-8"):
-        call_command("people", "import", str(file))
-
-
 def test_who_logs_in_renames_nobody_whom_the_bank_entered() -> None:
     """The login is a claim: at many providers people choose it themselves."""
     Person.objects.create(login="top-crm", full_name="Обмен с CRM", kind="service")

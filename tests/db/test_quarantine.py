@@ -114,14 +114,6 @@ def test_which_version_it_is_stays_known_without_its_kind(
     assert {name: held[name] for name in named} == named
 
 
-def test_what_is_too_old_by_now_is_expired(ingested: Ingested) -> None:
-    store_too_early(ingested, value(id="a"))
-    later = Window.at(NOW + timedelta(days=300), 90, 14)
-    assert again(window=later) == {"expired": 1}
-    assert counts() == {"next_offset": 1, "read": 1, "expired": 1}
-    assert faults() == []
-
-
 def test_search_finds_what_a_retry_stored(ingested: Ingested) -> None:
     store_too_early(ingested, value(id="a", data={"realtyCrmId": "CRM-9"}))
     again()

@@ -5,7 +5,7 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -23,19 +23,15 @@ from history.daily import days
 from history.daily.canonical import Connection
 from history.daily.days import DayState
 from history.daily.window import Window
-from history.entities import BY_NAME
 from history.partitions import catalog
 from history.partitions.exclusive import RUN_LOCK
 from history.partitions.maintain import maintain
 from history.partitions.plan import Policy
 from tests.db.partitioned import TABLE, day, insert, policy, raw, run
+from tests.db.test_archive_generations import NAME, NOON, OLD, PRODUCT, fill
 
 pytestmark = pytest.mark.usefixtures("tables")
 
-PRODUCT = BY_NAME["product-instance"]
-OLD = day(-5)
-NAME = days.partition_name(TABLE, OLD)
-NOON = datetime(OLD.year, OLD.month, OLD.day, 12, tzinfo=UTC)
 ROWS = [f"a{number:03}" for number in range(20)]
 
 
@@ -44,9 +40,7 @@ def store(tmp_path: Path, tables: None) -> Store:
     """An archive that has ROWS of OLD; the table has none."""
     store = Store(str(tmp_path))
     with raw() as plain:
-        days.create(plain, TABLE, OLD)
-        for number, id_ in enumerate(ROWS):
-            insert(plain, NOON + timedelta(seconds=number), id_)
+        fill(plain, *ROWS)
     assert NAME in maintain(policy(), archiver=DayArchiver(store)).dropped
     return store
 
@@ -229,14 +223,6 @@ def test_a_restored_day_is_restored_again(store: Store) -> None:
         assert of_day(plain) == [NAME]
         found = catalog.read(django_connection, [TABLE])
         assert next(part for part in found if part.name == NAME).restored
-
-
-def test_a_foreign_table_in_the_place_of_the_day_is_not_touched(store: Store) -> None:
-    with raw() as plain:
-        plain.execute(f"CREATE TABLE {NAME} (LIKE {TABLE} INCLUDING ALL)")
-        with pytest.raises(days.ForeignTableError, match=NAME):
-            restore(plain, store, PRODUCT, OLD)
-        plain.execute(f"DROP TABLE {NAME}")
 
 
 @pytest.fixture

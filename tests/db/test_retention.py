@@ -84,12 +84,6 @@ def test_a_message_that_arrived_too_late_for_retention_is_seen_for_the_days_of_a
     assert remove(7) == Removed(unsettled=1)
 
 
-@pytest.mark.parametrize("year", ["9999-12-31T23:59:59-05:00", "0001-01-01T00:00:00+05:00"])
-def test_a_time_that_is_not_a_day(ingested: Ingested, year: str) -> None:
-    ingested.write(value(updatedAt=year, version=-1))
-    assert [held["day"] for held in quarantined()] == [NOW.date()]
-
-
 def test_a_future_version_does_not_stay_for_ever(ingested: Ingested) -> None:
     ingested.write(value(updatedAt="9999-01-01T00:00:00"))
     assert remove(97) == Removed()

@@ -10,26 +10,6 @@ pytestmark = pytest.mark.django_db
 HISTORY, COMPLETENESS = "history.view_history", "ingest.view_completeness"
 
 
-@pytest.mark.parametrize(
-    "login, reads, quarantine",
-    [
-        ("support", True, False),
-        ("auditor", True, False),
-        ("ops", False, True),
-        ("admin", True, True),
-        ("privacy", True, False),
-    ],
-)
-def test_the_demo_logins(login: str, reads: bool, quarantine: bool) -> None:
-    user = User.objects.get(username=login)
-    assert user.is_staff
-    assert user.has_perm(HISTORY) is reads
-    assert user.has_perm("ingest.view_quarantined") is quarantine
-    assert user.has_perm(COMPLETENESS)
-    assert not user.is_superuser
-    assert user.has_perm("auth.change_user") is (login == "admin")
-
-
 def test_a_permission_given_manually_goes_and_one_taken_comes_back() -> None:
     group = Group.objects.get(name="support")
     group.permissions.set([Permission.objects.get(codename="add_user")])

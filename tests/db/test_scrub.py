@@ -201,13 +201,6 @@ def test_the_command_says_what_it_read(archive: Store, tmp_path: Path) -> None:
     assert TABLE not in err
 
 
-def test_without_an_archive_there_is_nothing_to_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    changed = msgspec.structs.replace(settings.ANNALS, archive_url=None)
-    monkeypatch.setattr(settings, "ANNALS", changed)
-    code, _, err = run("verify", "--archive")
-    assert (code, "ANNALS_ARCHIVE_URL is not set" in err) == (2, True)
-
-
 def test_a_day_that_is_forgotten_meanwhile_is_passed_over(archive: Store) -> None:
     found = scrub(archive, waiting())
     assert next(found).day == FIRST

@@ -1,7 +1,8 @@
 """A sealed day that changes by one byte is found, and so is a changed seal."""
 
 import json
-from datetime import UTC, datetime, timedelta
+from collections.abc import Callable
+from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -16,7 +17,7 @@ from history.daily import canonical, days
 from history.entities import BY_NAME
 from history.models import ArchivedDay, DaySeal
 from history.partitions.maintain import maintain
-from history.seals.seal import GENESIS, NotSealable, seal
+from history.seals.seal import GENESIS, seal
 from history.seals.verification import chain_fault, newest_seal, verify
 from tests.db import simulated
 from tests.db.partitioned import TABLE, day, insert, policy, raw, read_all_to_end, run
@@ -167,11 +168,6 @@ def test_a_day_that_left_is_compared_with_its_manifest(sealed: DaySeal, tmp_path
         assert next(verify(plain, PRODUCT)).note == "dropped, not archived"
 
 
-def test_a_missing_day_cannot_be_sealed() -> None:
-    with raw() as plain, pytest.raises(NotSealable, match=f"no partition of {OLD}"):
-        seal(plain, PRODUCT, OLD)
-
-
 def test_the_command_seals_and_verifies(monkeypatch: pytest.MonkeyPatch) -> None:
     given = {"ANNALS_RETENTION_DAYS": "9", "ANNALS_AHEAD_DAYS": "1", "ANNALS_SEAL_DAYS": "5"}
     monkeypatch.setattr(settings, "ANNALS", env.read(given))
@@ -208,22 +204,36 @@ def test_the_command_seals_and_verifies(monkeypatch: pytest.MonkeyPatch) -> None
     assert run("seal", "2001-01-01")[0] == 2
 
 
+@pytest.fixture
+def changed(monkeypatch: pytest.MonkeyPatch) -> Callable[[str | None], date]:
+    """Called with the place of an archive, or None: gives a day that was sealed and then changed,
+    and is now older than retention."""
+
+    def make(archive: str | None) -> date:
+        given = {"ANNALS_RETENTION_DAYS": "9", "ANNALS_AHEAD_DAYS": "1", "ANNALS_SEAL_DAYS": "5"}
+        if archive is not None:
+            given["ANNALS_ARCHIVE_URL"] = archive
+        monkeypatch.setattr(settings, "ANNALS", env.read(given))
+        read_all_to_end()
+        old = datetime.now(UTC).date() - timedelta(days=7)
+        name = days.partition_name(TABLE, old)
+        with raw() as plain:
+            simulated.load(plain, old, applications=20)
+        assert "sealed 5" in run("maintain")[1]
+        change(f"UPDATE {name} SET data = '{{}}' WHERE ctid = (SELECT min(ctid) FROM {name})")
+        shorter = env.read(given | {"ANNALS_RETENTION_DAYS": "5"})
+        monkeypatch.setattr(settings, "ANNALS", shorter)
+        return old
+
+    return make
+
+
 def test_a_sealed_day_that_was_changed_is_neither_dropped_nor_sealed_again(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    changed: Callable[[str | None], date], tmp_path: Path
 ) -> None:
     """Also by way of the archive: what was changed stays named."""
-    given = {"ANNALS_RETENTION_DAYS": "9", "ANNALS_AHEAD_DAYS": "1", "ANNALS_SEAL_DAYS": "5"}
-    given["ANNALS_ARCHIVE_URL"] = str(tmp_path)
-    monkeypatch.setattr(settings, "ANNALS", env.read(given))
-    read_all_to_end()
-    old = datetime.now(UTC).date() - timedelta(days=7)
+    old = changed(str(tmp_path))
     name = days.partition_name(TABLE, old)
-    with raw() as plain:
-        simulated.load(plain, old, applications=20)
-    assert "sealed 5" in run("maintain")[1]
-    change(f"UPDATE {name} SET data = '{{}}' WHERE ctid = (SELECT min(ctid) FROM {name})")
-    shorter = env.read(given | {"ANNALS_RETENTION_DAYS": "5"})
-    monkeypatch.setattr(settings, "ANNALS", shorter)
     code, out, _ = run("maintain")
     assert (code, f"{name}: ChangedError" in out or "not as it was sealed" in out) == (2, True)
     accepted = ("maintain", "--accept-changed", str(old))
@@ -246,19 +256,9 @@ def test_a_sealed_day_that_was_changed_is_neither_dropped_nor_sealed_again(
 
 
 def test_without_an_archive_an_accepted_day_stays_named_too(
-    monkeypatch: pytest.MonkeyPatch,
+    changed: Callable[[str | None], date],
 ) -> None:
-    given = {"ANNALS_RETENTION_DAYS": "9", "ANNALS_AHEAD_DAYS": "1", "ANNALS_SEAL_DAYS": "5"}
-    monkeypatch.setattr(settings, "ANNALS", env.read(given))
-    read_all_to_end()
-    old = datetime.now(UTC).date() - timedelta(days=7)
-    name = days.partition_name(TABLE, old)
-    with raw() as plain:
-        simulated.load(plain, old, applications=20)
-    assert "sealed 5" in run("maintain")[1]
-    change(f"UPDATE {name} SET data = '{{}}' WHERE ctid = (SELECT min(ctid) FROM {name})")
-    shorter = env.read(given | {"ANNALS_RETENTION_DAYS": "5"})
-    monkeypatch.setattr(settings, "ANNALS", shorter)
+    old = changed(None)
     assert run("maintain", "--accept-changed", str(old), "--why", "known")[0] == 0
     assert run("verify", str(old), "--entity", "product-instance")[0] == 1
 

@@ -10,10 +10,7 @@ from history.entities import ROOT
 from history.gap_models import VersionGap
 from ingest.models import Quarantined
 from tests.db.store import Store, minute
-from tests.db.test_fallback import old, own_breaker
 from tests.old_service import OldService
-
-__all__ = ["old", "own_breaker"]
 
 FORGED = "k\x1b[2J\n12 would be discarded\x9b\u2028"
 

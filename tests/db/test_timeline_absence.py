@@ -18,10 +18,9 @@ from history.timeline import (
     Query,
     absence,
 )
-from tests.db.screens import A1, support, text
+from tests.db.screens import A1, text
 from tests.db.store import HOST, T0, Store, minute
 
-__all__ = ["support"]
 PERSON = "participant-role"
 LONG_AGO = (T0 - timedelta(days=300)).isoformat()
 RECENTLY = T0.isoformat()

@@ -6,10 +6,8 @@ import pytest
 from django.contrib.auth.models import User
 from django.test import Client
 
-from tests.db.screens import A1, WHOLE, support, text
+from tests.db.screens import A1, WHOLE, text
 from tests.db.store import Store
-
-__all__ = ["support"]
 
 
 @pytest.fixture

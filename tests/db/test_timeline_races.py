@@ -18,10 +18,8 @@ from history.timeline import (
     Query,
 )
 from history.timeline.sources import statements
-from tests.db.screens import A1, WHOLE, support
+from tests.db.screens import A1, WHOLE
 from tests.db.store import HOST, T0, Store
-
-__all__ = ["support"]
 
 
 @pytest.fixture

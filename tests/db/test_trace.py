@@ -1,7 +1,7 @@
 """The fate of any version and any message."""
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from datetime import timedelta
 from io import StringIO
 from typing import Any
@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from django.conf import settings
 from django.contrib.auth.models import User
-from django.core.management import CommandError, call_command
+from django.core.management import call_command
 from django.db import connection, transaction
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
@@ -26,13 +26,11 @@ from ingest.quarantine import messages
 from ingest.store import unstored
 from ingest.store.batch import OffsetGap
 from ingest.store.session import connect
-from tests.db.ingested import SOURCES, Ingested, ingested
-from tests.db.screens import A1, support, text
+from tests.db.ingested import SOURCES, Ingested
+from tests.db.screens import A1, text
 from tests.db.store import HOST
 from tests.db.test_quarantine import store_too_early
 from tests.messages import NOW, SOURCE, TOPIC, WINDOW, value
-
-__all__ = ["ingested", "support"]
 
 BAD = {"updatedAt": "never"}
 OLD = (NOW - timedelta(days=300)).isoformat()
@@ -48,6 +46,11 @@ def at(offset: int, topic: str = TOPIC, broker: Bounds | None = None) -> Fate:
 
 def states(count: int, topic: str = TOPIC) -> list[str]:
     return [at(offset, topic).state.value for offset in range(count)]
+
+
+def in_english(fate: Fate) -> Sequence[str]:
+    with translation.override("en"):
+        return trace.said(fate)
 
 
 def of(number: int, **changes: Any) -> bytes:
@@ -104,8 +107,7 @@ def test_each_version_has_its_fate(seen: Ingested) -> None:
     never = version(3)
     assert never.may_be is not None
     assert never.may_be.expired == 1
-    with translation.override("en"):
-        said = trace.said(version(4))
+    said = in_english(version(4))
     assert "history has no version" in said[0]
     assert any("1 message of its topics came after its retention" in text for text in said)
 
@@ -114,8 +116,7 @@ def test_offsets_without_a_message_and_lost_ones(ingested: Ingested) -> None:
     ingested.write(of(0), gap=OffsetGap(0, 2, lost=False))
     ingested.write(of(1), gap=OffsetGap(3, 5, lost=True))
     assert states(6) == ["unknown", "unknown", "stored", "lost", "lost", "stored"]
-    with translation.override("en"):
-        assert "No message has this offset" in trace.said(at(0))[0]
+    assert "No message has this offset" in in_english(at(0))[0]
 
 
 def test_what_the_consumer_has_not_come_to(seen: Ingested) -> None:
@@ -147,8 +148,7 @@ def test_a_discarded_message_stays_explained(seen: Ingested) -> None:
     for fate in (version(1), at(1)):
         assert (fate.state, fate.reason) == (State.QUARANTINED, "bad_updated_at")
         assert fate.settled_at is not None
-        with translation.override("en"):
-            assert "discarded" in trace.said(fate)[0]
+        assert "discarded" in in_english(fate)[0]
 
 
 def test_a_retried_message(ingested: Ingested) -> None:
@@ -206,8 +206,7 @@ def test_what_left_the_quarantine_is_not_said_to_be_stored(ingested: Ingested) -
     with connect("test") as plain:
         assert messages.remove_old(plain, Window.at(later, 90, 14), 7, later).settled == 1
     assert [at(offset).certain for offset in range(3)] == [False, False, True]
-    with translation.override("en"):
-        assert "in quarantine" in trace.said(at(1))[0]
+    assert "in quarantine" in in_english(at(1))[0]
     ingested.write(of(3))
     assert at(3).certain
 
@@ -250,22 +249,6 @@ def test_the_command_prints_it_and_the_journal_has_it(seen: Ingested) -> None:
     out = StringIO()
     call_command("trace", *VERSION, "0", stdout=out)
     assert out.getvalue().startswith("stored: Version 0 is stored.")
-
-
-@pytest.mark.parametrize(
-    "words",
-    [
-        (),
-        ("--entity", ROOT.name, "--id", "A1"),
-        (*VERSION, "1", "--topic", TOPIC),
-        (*VERSION, str(2**31)),
-        ("--entity", ROOT.name, "--id", "x" * 33, "--version", "1"),
-        ("--topic", TOPIC, "--partition", "0", "--offset", str(2**63 - 1)),
-    ],
-)
-def test_the_command_refuses_half_a_question(db: None, words: tuple[str, ...]) -> None:
-    with pytest.raises(CommandError):
-        call_command("trace", *words, "--offline")
 
 
 # The API and the screens.
@@ -311,23 +294,6 @@ def test_of_a_message_an_operator_learns_the_state_and_not_whose_it_is(
     assert ask("ops", **place, offset=4).json()["data"]["state"] == "expired"
     assert ask("ops", entity=ROOT.name, id="A1", version=1).status_code == 403
     assert ask("ops", entity=ROOT.name, id="A1", version=1, **place).status_code == 403
-
-
-@pytest.mark.parametrize(
-    "wrong, name",
-    [
-        ({"version": -1}, "version"),
-        ({"entity": "car"}, "entity"),
-        ({"topic": TOPIC}, "entity"),
-        ({"other": 1}, "other"),
-    ],
-)
-def test_the_api_refuses_a_wrong_question(
-    seen: Ingested, ask: Callable[..., Any], wrong: dict[str, Any], name: str
-) -> None:
-    answer = ask("support", **{"entity": ROOT.name, "id": "A1", "version": 1} | wrong)
-    assert answer.status_code == 400
-    assert answer.json()["error"]["parameter"] == name
 
 
 def test_a_timeline_never_says_that_it_never_arrived(seen: Ingested, english: Client) -> None:

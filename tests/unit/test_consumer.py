@@ -30,7 +30,7 @@ from ingest.source.message import KafkaPartition, LastMessage, Message, TopicPar
 from ingest.store.batch import GIANT_BYTES, Batch, Claim, Limits, OffsetGap, PartitionProgress
 from ingest.store.copy import CHUNK_BYTES, encode_row, encode_rows
 from ingest.store.ledger import Foreseen
-from tests.messages import CHILD, EXPIRED, SOURCE, TOPIC, WINDOW, message, value, with_data
+from tests.messages import EXPIRED, SOURCE, TOPIC, WINDOW, message, value, with_data
 
 TOLERANCE = Tolerance(5, 0.5, 10)
 ONE, TWO = TopicPartition("a", "id", 0), TopicPartition("a", "id", 1)
@@ -182,7 +182,6 @@ def test_the_end_of_another_topic_of_the_same_name_is_not_taken() -> None:
 
 
 ROOMY = Limits(1_000, 1 << 30)
-CHILD_SOURCE = TopicPartition(CHILD, "id-of-child", 0)
 
 
 def sized(size: int, offset: int = 0) -> Message:

@@ -3,11 +3,9 @@ what the options of `simulate` come to."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from itertools import islice, pairwise
-from typing import Any
 
-import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -20,8 +18,11 @@ from annals.demo.simulator import (
     plan,
     stream,
 )
-from history.entities import BY_NAME, BY_TOPIC, ROOT
-from history.record import AUTHOR_LENGTH, CLIENT_ID_LENGTH, ID_LENGTH, ChangeType
+from history.daily.window import Window
+from history.entities import ROOT
+from history.record import ChangeType
+from ingest.source.decode import decode
+from ingest.source.message import Message as Received
 
 # Bytes of a message value, and versions of a document, by quantile.
 SIZES = {0.25: 1_356, 0.5: 1_647, 0.75: 1_934, 0.9: 2_650, 0.95: 3_310, 0.99: 6_501}
@@ -30,19 +31,6 @@ MEAN_BYTES, LEAST_BYTES, MOST_BYTES = 1_785, 200, 36_864
 START = datetime(2026, 3, 29, 23, 59, 50, tzinfo=UTC)
 APPLICATIONS = 4_400
 NOW = datetime(2026, 5, 1, 12, tzinfo=UTC)
-
-
-class Envelope(msgspec.Struct, rename="camel", omit_defaults=True):
-    """The contract's message, its types strict."""
-
-    id: str
-    version: int
-    type: str
-    updated_at: str
-    client_id: str
-    data: dict[str, Any] | None
-    author: str | None = None
-    product_instance_id: str | None = None
 
 
 @pytest.fixture(scope="module")
@@ -77,23 +65,15 @@ def test_versions_of_a_document_are_the_target(messages: Sequence[Message]) -> N
 
 
 def test_every_message_keeps_the_contract(messages: Sequence[Message]) -> None:
-    decode = msgspec.json.Decoder(Envelope).decode
-    for message in messages:
-        envelope = decode(message.value)
-        assert message.key == envelope.id.encode()
-        assert 1 <= len(envelope.id) <= ID_LENGTH
-        assert 1 <= len(envelope.client_id) <= CLIENT_ID_LENGTH
-        assert envelope.author is None or 1 <= len(envelope.author) <= AUTHOR_LENGTH
-        assert envelope.data is not None or envelope.type == "DELETE"
-        assert (envelope.product_instance_id is None) == (message.entity == ROOT.name)
-        assert BY_TOPIC[message.topic] is BY_NAME[message.entity]
-        moment = datetime.fromisoformat(envelope.updated_at[:26]).replace(tzinfo=UTC)
-        assert moment == datetime(1970, 1, 1, tzinfo=UTC) + timedelta(
-            microseconds=message.updated_at
-        )
-        assert (envelope.version, ChangeType[envelope.type]) == (message.version, message.type)
-        assert (envelope.client_id, envelope.author) == (message.client_id, message.author)
-        assert envelope.product_instance_id in (None, message.product_instance_id)
+    window = Window(date(2020, 1, 1), date(2030, 1, 1))
+    for sent in messages:
+        record = decode(Received(sent.topic, 0, 0, -1, sent.key, sent.value), window)
+        assert (record.entity, record.id.encode()) == (sent.entity, sent.key)
+        assert (record.version, record.type) == (sent.version, sent.type)
+        assert (record.updated_at, record.client_id) == (sent.updated_at, sent.client_id)
+        assert record.author == sent.author
+        application = None if sent.entity == ROOT.name else sent.product_instance_id
+        assert record.product_instance_id == application
 
 
 def test_versions_grow_by_one_in_time_from_create_to_the_end(

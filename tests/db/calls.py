@@ -1,0 +1,55 @@
+"""What the tests of the API share: an auditor, and how to read answers."""
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import User
+from django.core.signals import request_finished, request_started
+from django.db import close_old_connections
+from django.test import Client
+
+from history.documents.exactjson import loads
+
+
+@pytest.fixture
+def auditor(client: Client, db: None) -> Client:
+    client.force_login(User.objects.get(username="auditor"))
+    return client
+
+
+def data(response: Any) -> Any:
+    """The data of a successful answer, its numbers exact."""
+    assert response.status_code == 200, response.content
+    body: Any = loads(response.content)
+    assert body["status"] == "success"
+    return body["data"]
+
+
+def got(client: Client, address: str) -> Any:
+    return data(client.get(address))
+
+
+def error(response: Any, status: int, code: str) -> dict[str, Any]:
+    assert (response.status_code, response.headers["Content-Type"]) == (status, "application/json")
+    body = json.loads(response.content)
+    found: dict[str, Any] = body["error"]
+    assert (body["status"], found["code"]) == ("error", code)
+    assert found["message"]
+    assert found["requestId"] == response.headers["X-Request-ID"]
+    return found
+
+
+@contextmanager
+def one_connection() -> Iterator[None]:
+    """Requests leave the connection open, and with it the test's transaction, as Django's own test
+    client does."""
+    request_started.disconnect(close_old_connections)
+    request_finished.disconnect(close_old_connections)
+    try:
+        yield
+    finally:
+        request_started.connect(close_old_connections)
+        request_finished.connect(close_old_connections)

@@ -1,0 +1,37 @@
+"""The service that Annals replaces, for the tests of everything that asks it."""
+
+from collections.abc import Iterator
+
+import pytest
+from django.conf import settings
+
+from annals import env
+from history.base import clock
+from history.fallback import asked, breaker
+from tests.old_service import OldService
+
+
+@pytest.fixture
+def own_breaker(monkeypatch: pytest.MonkeyPatch) -> breaker.Breaker:
+    own = breaker.Breaker()
+    monkeypatch.setattr(asked, "BREAKER", own)
+    return own
+
+
+def use(service: OldService, monkeypatch: pytest.MonkeyPatch, **more: str) -> None:
+    """Annals takes over from this service."""
+    given = {
+        "ANNALS_DEMO": "true",
+        "ANNALS_FALLBACK_URL": service.url,
+        "ANNALS_FALLBACK_UNTIL": f"{clock.now():%Y-%m-%d}",
+        "ANNALS_FALLBACK_SECONDS": "15",
+        **more,
+    }
+    monkeypatch.setattr(settings, "ANNALS", env.read(given))
+
+
+@pytest.fixture
+def old(own_breaker: breaker.Breaker, monkeypatch: pytest.MonkeyPatch) -> Iterator[OldService]:
+    with OldService() as service:
+        use(service, monkeypatch)
+        yield service
