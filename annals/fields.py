@@ -175,9 +175,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     journal_log: Annotated[
         bool,
         Meta(
-            description="Each row of the access journal is also a line of the log, of the logger "
-            "`annals.access.journal.rows`, at any ANNALS_LOG_LEVEL: for a SIEM, with "
-            "ANNALS_LOG_FORMAT=json."
+            description="Each row of the access journal is also written as one line of JSON, for a "
+            "SIEM: by the web to standard output, by a command to standard error."
         ),
     ] = False
     need_to_know: Annotated[

@@ -212,10 +212,10 @@ ARCHIVE_OLDEST_CHECK: Final = REGISTER.collected_gauge(
 
 # Versions that never arrived.
 
-MARKED_FIELDS: Final = REGISTER.collected_gauge(
-    "annals_marked_fields",
-    "fields",
-    "Entries of the catalogue of labels that mask a field from those who may not see it.",
+MARKS: Final = REGISTER.collected_gauge(
+    "annals_marks_checksum",
+    "number",
+    "A number that changes when a mark of a sensitive field is set or removed.",
 )
 GAP_CLIENT: Final = OpenValues("client ids of the services with the most; `other` for all others")
 GAPS: Final = REGISTER.collected_gauge(

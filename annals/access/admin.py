@@ -31,16 +31,12 @@ class UserAdmin(Users):
     list_filter = ("is_active", "is_superuser", "groups")
     search_fields = ("username", "last_name")
     ordering = ("username",)
-    fieldsets = (
-        (None, {"fields": ("username", "last_name", "is_active")}),
-        (_("Permissions"), {"fields": ("groups", "user_permissions", "is_staff", "is_superuser")}),
-        (_("Important dates"), {"fields": ("last_login", "date_joined")}),
-    )
     # Nobody grants to themselves, or to somebody.
     readonly_fields = (
         *("username", "last_name", "is_staff", "is_superuser", "groups", "user_permissions"),
         *("last_login", "date_joined"),
     )
+    fields = ("is_active", *readonly_fields)
 
     def _never(self, *_request: object, **_object: object) -> bool:
         return False

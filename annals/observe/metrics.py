@@ -7,6 +7,7 @@ import time
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
+from zlib import crc32
 
 import psycopg
 from django.conf import settings
@@ -89,8 +90,9 @@ def archive() -> Iterator[Metric]:
 
 
 def marks() -> Iterator[Metric]:
-    """How many fields are masked."""
-    yield single(metrics.MARKED_FIELDS, FieldLabel.objects.filter(sensitive=True).count())
+    """Which fields are masked."""
+    marked = FieldLabel.objects.filter(sensitive=True).order_by("entity", "path")
+    yield single(metrics.MARKS, crc32(repr([*marked.values_list("entity", "path")]).encode()))
 
 
 # A command that has never succeeded has no time of a success.

@@ -1,6 +1,5 @@
 """Every look leaves a row: who, when, from where, at what, and what came of it."""
 
-import json
 from typing import Any
 from urllib.parse import quote, urlsplit
 
@@ -12,7 +11,6 @@ from django.test import Client
 from annals.access.journal.words import Action, action_of_route
 from annals.access.local_logins import link, make_break_glass
 from annals.access.models import JournalEntry
-from annals.observe.logs import JsonFormatter
 from history.timeline.sources.tables import Tables
 from tests.access.test_permissions import ELSEWHERE, ENTITY, MATRIX, patterns
 from tests.db.store import Store
@@ -356,21 +354,6 @@ def test_a_list_of_results_is_a_look_at_each_application_in_it(
     assert {row.application for row in rows()} == {f"B{number}" for number in range(20)}
     assert {row.action for row in rows()} == {"search"}
     assert len({(row.request_id, row.at) for row in rows()}) == 1
-
-
-def test_rows_can_go_to_the_log_as_they_are_written(
-    support: Client, settings: Any, caplog: pytest.LogCaptureFixture
-) -> None:
-    """Where the owner of the tables cannot change them until they are sealed."""
-    support.get(API)
-    assert "annals.access.journal.rows" not in caplog.text
-    settings.ANNALS = msgspec.structs.replace(settings.ANNALS, journal_log=True)
-    support.get(API, headers={"X-Annals-Reason": "a\nb"})
-    [record] = [each for each in caplog.records if each.name == "annals.access.journal.rows"]
-    line = json.loads(JsonFormatter().format(record))
-    found = {name: line[name] for name in ("login", "action", "application", "outcome", "reason")}
-    assert found == {name: getattr(last(), name) for name in found}
-    assert (line["login"], line["reason"], line["message"]) == ("support", "a\\nb", "look")
 
 
 def test_the_address_behind_a_trusted_proxy(support: Client, settings: Any) -> None:

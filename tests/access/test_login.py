@@ -1,6 +1,7 @@
 """Logging in with two real providers at once, against a production web process."""
 
 import html
+import json
 import re
 import tempfile
 import time
@@ -36,7 +37,7 @@ def running(server: Postgres) -> Iterator[Site]:
     with tempfile.TemporaryDirectory(prefix="annals-login-") as name, ExitStack() as stack:
         folder = Path(name)
         database = stack.enter_context(own_database(server))
-        web = Web(database, folder, ANNALS_SESSION_RENEW_MINUTES="1")
+        web = Web(database, folder, ANNALS_SESSION_RENEW_MINUTES="1", ANNALS_JOURNAL_LOG="true")
         bank = stack.enter_context(RealProvider("bank", folder, web.url))
         keycloak = stack.enter_context(RealProvider("keycloak", folder, web.url))
         web.start([bank.declaration(ROLES), keycloak.declaration(ROLES)])
@@ -94,6 +95,23 @@ def test_roles_come_and_go_with_the_claim(site: Site) -> None:
     assert page.status_code == 403
     assert site.web.users() == {"boss@bank": (False, [])}
     assert not inside(person, site.web)
+    assert [(row["login"], row["query"]) for row in site.web.journal()] == [
+        ("boss@bank", "roles: none -> admin"),
+        ("boss@bank", "roles: admin -> ops"),
+        ("boss@bank", "roles: ops -> none"),
+    ]
+
+
+def test_rows_of_the_journal_can_go_to_a_siem_as_they_are_written(site: Site) -> None:
+    """Where the owner of the tables cannot change them until they are sealed."""
+    before = len(site.web.output.read_text().splitlines())
+    person = Person()
+    person.log_in(site.web.url, site.bank, "1")
+    person.get(f"{site.web.url}/admin/history/product-instance/A1/?a=%0A")
+    lines = [json.loads(line) for line in site.web.output.read_text().splitlines()[before:]]
+    rows = site.web.journal()
+    assert [row["query"] for row in rows][1:] == ["/admin/history/product-instance/A1/"]
+    assert [{name: line[name] for name in rows[0]} for line in lines] == rows
 
 
 def test_who_was_made_a_superuser_in_the_database_is_refused(site: Site) -> None:

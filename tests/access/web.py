@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import requests
 
@@ -22,6 +23,7 @@ class Web:
         self.port = free_port()
         self.url = f"http://127.0.0.1:{self.port}"
         self.log = folder / "web.log"
+        self.output = folder / "web.out"
         self.folder = folder
         self.database = database
         self.more = more
@@ -36,7 +38,7 @@ class Web:
             "ANNALS_OIDC_FILE": str(file),
             **self.more,
         }
-        with self.log.open("w") as log:
+        with self.log.open("w") as log, self.output.open("w") as output:
             self.process = subprocess.Popen(
                 [
                     *(sys.executable, "-m", "gunicorn", "--config", "python:annals.server"),
@@ -44,6 +46,7 @@ class Web:
                 ],
                 cwd=ROOT,
                 env=self.env,
+                stdout=output,
                 stderr=log,
             )
         until(self._alive, self.log.read_text)
@@ -82,7 +85,13 @@ class Web:
 
     def forget(self) -> None:
         """No users, people, sessions any more."""
-        self.database.execute("TRUNCATE auth_user, history_person, django_session CASCADE")
+        self.database.execute(
+            "TRUNCATE auth_user, history_person, django_session, access_journal CASCADE"
+        )
+
+    def journal(self) -> list[dict[str, Any]]:
+        """The rows of the access journal, oldest first."""
+        return self.database.query("SELECT login, action, query FROM access_journal ORDER BY at")
 
     def said(self) -> str:
         """The log so far."""

@@ -80,9 +80,9 @@ def test_every_container_is_read_only_or_says_where_it_writes() -> None:
     assert open_ones == {"postgres", "kafka", "keycloak", "prometheus", "grafana"}
     ours = {name for name, service in services.items() if service["image"] == "annals"}
     assert ours == {"migrate", "web", "consume", "retry", "maintain", "verify", "simulate"}
-    for name in ours:
-        assert services[name]["cap_drop"] == ["ALL"], name
-        assert "no-new-privileges:true" in services[name]["security_opt"], name
+    for name, service in services.items():
+        assert service["cap_drop"] == ["ALL"], name
+        assert "no-new-privileges:true" in service["security_opt"], name
 
 
 def test_compose_mounts_only_what_is_there() -> None:

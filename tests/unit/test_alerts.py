@@ -307,9 +307,9 @@ CASES = [
         quiet=(10, 60), fires=(90,), clears=105, labels={"job": "postgres-disk"},
         summary="Nobody watches the disk of PostgreSQL: Prometheus has no filesystem of the job "
                 "postgres-disk"),
-    Case("AnnalsMarkRemoved", web("annals_marked_fields", "", "9+0x60 8+0x2000"),
+    Case("AnnalsMarksChanged", web("annals_marks_checksum", "", "9+0x60 7+0x5 9+0x2000"),
         quiet=(30,), fires=(62,), clears=1600,
-        summary="Fewer sensitive fields are masked than within the last day; now: 8"),
+        summary="Marks of sensitive fields were set or removed within the last day"),
     Case("AnnalsArchiveUnchecked",
         web("annals_archive_oldest_check_timestamp_seconds", "", "0+0x1200 3600000+0x60"),
         quiet=(60, 35 * 1440), fires=(36 * 1440,), clears=1201 * 60, interval="1h",

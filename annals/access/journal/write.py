@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import psycopg
 from django.conf import settings
+from django.contrib.auth.models import User
 from django.db import Error, connection
 from django.http import HttpRequest, HttpResponse
 from django.template.loader import render_to_string
@@ -19,7 +20,7 @@ from django.template.loader import render_to_string
 from annals import metrics
 from annals.access.journal.entry import Entry, entries
 from annals.access.journal.words import Action, Actor, Outcome, action_of
-from annals.access.models import JournalEntry
+from annals.access.models import JournalEntry, identity_of
 from history.api import errors
 from history.base.error_text import describe
 from history.base.plain_text import one_line
@@ -121,6 +122,13 @@ def record(action: Action, query: str, reason: str = "", **subject: str) -> None
         if settings.ANNALS.journal_failure != "answer":
             raise
         log.warning("the access journal cannot be written: %s", error)
+
+
+def on_roles(user: User, before: Collection[str], after: Collection[str]) -> None:
+    """In the transaction that changes the roles, as a provider says. Raises JournalError."""
+    was, now = (", ".join(sorted(each)) or "none" for each in (before, after))
+    who = (user.get_username(), identity_of(user.pk), Actor.PERSON, "")
+    write([Entry(*who, "", Action.OTHER, Outcome.SHOWN, 0, query=f"roles: {was} -> {now}")])
 
 
 def on_mark(entity: str, path: str, before: bool, after: bool, **_: Any) -> None:

@@ -14,6 +14,7 @@ from django.db import transaction
 from django.http import HttpRequest
 from mozilla_django_oidc.auth import OIDCAuthenticationBackend
 
+from annals.access.journal.write import on_roles
 from annals.access.models import Identity, identity_of
 from annals.access.oidc import tokens
 from annals.access.oidc.discovery import (
@@ -70,6 +71,7 @@ def _brought_up_to_date(provider: Provider, claims: Mapping[str, Any]) -> User |
         log.error("login of %r refused: it is a superuser in auth_user", identity.login)
         return None
     user = User() if identity is None else identity.user
+    before = set() if identity is None else set(user.groups.values_list("name", flat=True))
     user.username = _free(f"{login}@{provider.name}", user)
     user.last_name, user.first_name = name[:150], ""
     user.is_staff = bool(roles)
@@ -80,6 +82,8 @@ def _brought_up_to_date(provider: Provider, claims: Mapping[str, Any]) -> User |
         user.save(update_fields=["username", "last_name", "first_name", "is_staff"])
     user.groups.set(Group.objects.filter(name__in=roles))
     user.user_permissions.clear()
+    if before != roles:
+        on_roles(user, before, roles)
     if identity is None:
         identity = Identity.objects.create(
             issuer=provider.issuer, subject=claims["sub"], user=user, login=user.username
