@@ -1,9 +1,6 @@
 """The WSGI application."""
 
 import os
-import sys
-from logging import StreamHandler
-from typing import Any, cast
 
 from django.core.wsgi import get_wsgi_application
 
@@ -20,7 +17,6 @@ from django.conf import settings  # noqa: E402
 from django.db import connections  # noqa: E402
 
 from annals.access.grants import LIMITS, WEB  # noqa: E402
-from annals.access.journal.write import rows  # noqa: E402
 from annals.handling import Utf8Request  # noqa: E402
 from history.addresses import keeping_raw_path  # noqa: E402
 from history.database import privileges, session  # noqa: E402
@@ -38,9 +34,6 @@ _options["options"] = " ".join(
 )
 if not settings.ANNALS.demo:
     privileges.warn_in_background(partial(connect, "annals-check"), privileges.Given("web", WEB))
-# Of a command, standard output is what it was asked for.
-for _handler in rows.handlers:
-    cast("StreamHandler[Any]", _handler).setStream(sys.stdout)
 # Else the first request of each process would import all pages, and others wait for it.
 import_module(settings.ROOT_URLCONF)
 _django.request_class = Utf8Request

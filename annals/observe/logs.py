@@ -91,8 +91,7 @@ def _word(value: object) -> str:
 
 
 def configuration(level: str, style: str) -> dict[str, Any]:
-    """Django's LOGGING: all lines go to stderr, but for the rows of the access
-    journal in the web (annals.wsgi). style: `console` or `json`."""
+    """Django's LOGGING: all lines go to stderr. style: `console` or `json`."""
     return {
         "version": 1,
         "disable_existing_loggers": False,
@@ -100,17 +99,9 @@ def configuration(level: str, style: str) -> dict[str, Any]:
             "console": {"()": "annals.observe.logs.ConsoleFormatter"},
             "json": {"()": "annals.observe.logs.JsonFormatter"},
         },
-        "handlers": {
-            "stderr": {"class": "logging.StreamHandler", "formatter": style},
-            "rows": {"class": "logging.StreamHandler", "formatter": "json"},
-        },
+        "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": style}},
         "root": {"handlers": ["stderr"], "level": level},
         "loggers": {
-            "annals.access.journal.rows": {
-                "handlers": ["rows"],
-                "level": "INFO",
-                "propagate": False,
-            },
             "django": {"handlers": [], "level": "INFO"},
             # Only exceptions with their traceback; annals.observe.requests logs each 4xx and 5xx.
             "django.request": {"level": "ERROR"},

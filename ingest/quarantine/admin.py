@@ -33,8 +33,6 @@ class QuarantinedAdmin(ReadOnly):
     search_fields = ("=id", "=offset", "entity_id__exact", "detail")
     search_help_text = gettext_lazy("id of a document, number, offset, or words of the detail")
     ordering = ("-id",)
-    list_per_page = 100
-    show_full_result_count = False
     actions = None
     fieldsets = [
         (None, {"fields": ["why", "document", "detail", "why_first"]}),

@@ -3,7 +3,6 @@
 from typing import Any
 from urllib.parse import quote, urlsplit
 
-import msgspec
 import pytest
 from django.contrib.auth.models import User
 from django.test import Client

@@ -2,12 +2,15 @@
 
 from datetime import UTC, datetime, timedelta
 from typing import Any
+from zoneinfo import ZoneInfo
 
 import pytest
 from django.contrib.auth.models import User
+from django.http import QueryDict
 from django.test import Client
 
 from history.api.components import COMPONENTS
+from history.api.parameters import Parameters
 from history.models import Person, SearchKey
 from ingest.models import Ledger, RetiredTopic
 from tests.db.calls import data
@@ -72,6 +75,13 @@ def test_the_ledger_as_a_call(auditor: Client, client: Client) -> None:
     assert found["ok"] is True
     client.force_login(User.objects.create_user("nobody", password="long enough"))
     assert client.get("/api/v1/completeness").status_code == 403
+
+
+def test_a_time_of_the_hour_that_comes_twice_is_the_first() -> None:
+    query = "time=2026-10-25T02:30"
+    parameters = Parameters(QueryDict(query), {"time"}, query)
+    found = parameters.moment("time", ZoneInfo("Europe/Berlin"))
+    assert found == datetime(2026, 10, 25, 0, 30, tzinfo=UTC)
 
 
 def test_as_of_a_moment(auditor: Client, loan: Store) -> None:

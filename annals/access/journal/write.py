@@ -5,11 +5,13 @@ from __future__ import annotations
 import logging
 import os
 import pwd
+import sys
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import fields
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TextIO
 
+import msgspec
 import psycopg
 from django.conf import settings
 from django.contrib.auth.models import User
@@ -22,6 +24,7 @@ from annals.access.journal.entry import Entry, entries
 from annals.access.journal.words import Action, Actor, Outcome, action_of
 from annals.access.models import JournalEntry, identity_of
 from history.api import errors
+from history.base import clock
 from history.base.error_text import describe
 from history.base.plain_text import one_line
 from history.base.signals import NotJournaledError
@@ -42,16 +45,15 @@ _TIMEOUTS: Final = (
 )
 _INSERT: Final = "INSERT INTO public.{table} ({names}) VALUES {rows}"
 
-rows = logging.getLogger("annals.access.journal.rows")
-
 
 class JournalError(RuntimeError):
     """It is not known that the journal has the rows: nothing may be shown."""
 
 
-def write(entries: Collection[Entry]) -> None:
+def write(entries: Collection[Entry], output: TextIO) -> None:
     """Add rows; when this returns, they are committed, or they are part of the transaction that
-    the caller has opened. Raises JournalError."""
+    the caller has opened. output: where they go as lines of JSON, if ANNALS_JOURNAL_LOG is set.
+    Raises JournalError."""
     row = f"({', '.join(['%s'] * len(_NAMES))})"
     insert = _INSERT.format(
         table=JournalEntry._meta.db_table,
@@ -72,8 +74,11 @@ def write(entries: Collection[Entry]) -> None:
     except (Error, psycopg.Error) as error:
         raise JournalError(describe(error)) from error
     if settings.ANNALS.journal_log:
-        for entry in entries:
-            rows.info("look", extra=dict(zip(_NAMES, _values(entry), strict=True)))
+        try:
+            output.write("".join(map(_line, entries)))
+            output.flush()
+        except OSError as error:
+            log.warning("rows of the access journal cannot be sent on: %s", error)
 
 
 _NAMES: Final = tuple(each.name for each in fields(Entry))
@@ -89,6 +94,11 @@ def _values(entry: Entry) -> list[str | int]:
         value if isinstance(value, int) else str(one_line(value)[: _LENGTHS[name]])
         for name, value in zip(_NAMES, _row(entry), strict=True)
     ]
+
+
+def _line(entry: Entry) -> str:
+    line = {"time": clock.now().isoformat(), **dict(zip(_NAMES, _values(entry), strict=True))}
+    return f"{msgspec.json.encode(line).decode()}\n"
 
 
 def login() -> str:
@@ -117,7 +127,7 @@ def record(action: Action, query: str, reason: str = "", **subject: str) -> None
         **subject,
     )
     try:
-        write([entry])
+        write([entry], sys.stderr)
     except JournalError as error:
         if settings.ANNALS.journal_failure != "answer":
             raise
@@ -128,7 +138,8 @@ def on_roles(user: User, before: Collection[str], after: Collection[str]) -> Non
     """In the transaction that changes the roles, as a provider says. Raises JournalError."""
     was, now = (", ".join(sorted(each)) or "none" for each in (before, after))
     who = (user.get_username(), identity_of(user.pk), Actor.PERSON, "")
-    write([Entry(*who, "", Action.OTHER, Outcome.SHOWN, 0, query=f"roles: {was} -> {now}")])
+    row = Entry(*who, "", Action.OTHER, Outcome.SHOWN, 0, query=f"roles: {was} -> {now}")
+    write([row], sys.stdout)
 
 
 def on_mark(entity: str, path: str, before: bool, after: bool, **_: Any) -> None:
@@ -173,7 +184,7 @@ class Journal:
             rows = list(entries(request, response, action, look))
             # Nobody was shown nothing: the log of requests has it.
             if rows[0].actor is not Actor.NOBODY or rows[0].outcome is Outcome.SHOWN:
-                write(rows)
+                write(rows, sys.stdout)
         except (JournalError, Error, psycopg.Error) as error:
             return _without_journal(request, response, error, look)
         return response

@@ -72,8 +72,7 @@ AGAIN_SECONDS: Final = 10.0
 MOST_KEYS: Final = 100
 SMALLEST_RSA_BITS: Final = 2_048
 # Of signatures, by the kind of key.
-RSA: Final[tuple[str, ...]] = ("RS256", "PS256")
-EC: Final[tuple[str, ...]] = ("ES256",)
+ALGORITHMS: Final = {"RSA": ("RS256", "PS256"), "EC": ("ES256",)}
 # Of the 16 threads of a process: a call to a provider that hangs takes 8 seconds.
 AT_ONCE: Final = 4
 
@@ -227,22 +226,20 @@ def _usable(given: Any) -> Key | None:
     operations = given.get("key_ops")
     if isinstance(operations, list) and "verify" not in operations:
         return None
-    name, named = given.get("kid"), given.get("alg")
+    name, kind, named = (given.get(each) for each in ("kid", "kty", "alg"))
     if not isinstance(name, str | None):
         return None
+    fitting = tuple(
+        each for each in ALGORITHMS.get(str(kind), ()) if named is None or named == each
+    )
+    if not fitting:
+        return None
     try:
-        key = jwt.PyJWK(given, algorithm=_ALGORITHM_OF.get(str(given.get("kty")))).key
+        key = jwt.PyJWK(given, algorithm=fitting[0]).key
     except (jwt.PyJWTError, ValueError, TypeError, KeyError):
         return None
-    if isinstance(key, RSAPublicKey) and key.key_size >= SMALLEST_RSA_BITS:
-        fitting = RSA
-    elif isinstance(key, EllipticCurvePublicKey) and key.curve.name == "secp256r1":
-        fitting = EC
+    if isinstance(key, RSAPublicKey):
+        strong = key.key_size >= SMALLEST_RSA_BITS
     else:
-        return None
-    if named is not None:
-        fitting = tuple(each for each in fitting if each == named)
-    return Key(name, fitting, key) if fitting else None
-
-
-_ALGORITHM_OF = {"RSA": "RS256", "EC": "ES256"}
+        strong = isinstance(key, EllipticCurvePublicKey) and key.curve.name == "secp256r1"
+    return Key(name, fitting, key) if strong else None

@@ -10,7 +10,7 @@ from typing import Any, Final
 import jwt
 from django.utils.translation import gettext_noop as _
 
-from annals.access.oidc.discovery import EC, RSA, Discovery
+from annals.access.oidc.discovery import ALGORITHMS, Discovery
 from annals.access.oidc.providers import claim
 
 log = logging.getLogger(__name__)
@@ -160,7 +160,7 @@ def _verified(
 ) -> dict[str, Any]:
     """The claims, once all of it is right. trusted: the issuer itself gave us the token."""
     provider, algorithm, key_id = discovery.provider, header.get("alg"), header.get("kid")
-    if algorithm not in (*RSA, *EC):
+    if not any(algorithm in each for each in ALGORITHMS.values()):
         raise TokenError(_("The token's algorithm is not accepted."))
     if "crit" in header:
         raise TokenError(_("The token needs an extension that is not known here."))

@@ -33,8 +33,6 @@ class PersonAdmin(ModelAdmin):  # type: ignore[type-arg]
     list_filter = ("kind",)
     search_fields = ("login", "full_name")
     ordering = ("login",)
-    list_per_page = 100
-    show_full_result_count = False
 
     def save_model(self, request: HttpRequest, obj: Person, form: Any, change: bool) -> None:
         """What somebody saves here, no login changes any more."""
@@ -62,8 +60,6 @@ class FieldLabelAdmin(ModelAdmin):  # type: ignore[type-arg]
     list_display_links = ("path",)
     list_filter = ("entity", "kind", "sensitive")
     search_fields = ("path", "russian", "english")
-    list_per_page = 100
-    show_full_result_count = False
 
     def has_change_permission(self, request: HttpRequest, obj: FieldLabel | None = None) -> bool:
         return not (obj and obj.sensitive) and super().has_change_permission(request, obj)
@@ -74,6 +70,9 @@ class FieldLabelAdmin(ModelAdmin):  # type: ignore[type-arg]
 
 class OwnFilters(ModelAdmin):  # type: ignore[type-arg]
     """Django lets the address of a list ask for any field of its model."""
+
+    list_per_page = 100
+    show_full_result_count = False
 
     def changelist_view(self, request: HttpRequest, extra_context: Any = None) -> Any:
         """The title is the name of the list: Django's sentence has a wrong case in Russian."""
