@@ -23,9 +23,9 @@ from prometheus_client.registry import Collector
 
 from annals import metrics
 from annals.access.journal import days as journal
+from history import distribution
 from history.base import clock
 from history.base.error_text import describe
-from history.database.distributed import apart
 from history.gaps import read
 from history.gaps import run as gap_runs
 from history.metric import single
@@ -103,9 +103,8 @@ _FAILING = """
 
 # Citus completes or rolls back what it has named (citus.recover_2pc_interval), and nothing else.
 _PREPARED_LEFT = """
-    SELECT sum(result::bigint) FILTER (WHERE success)
-    FROM run_command_on_all_nodes($$ SELECT count(*) FROM pg_prepared_xacts
-        WHERE database = current_database() AND prepared < now() - interval '5 minutes' $$)
+    SELECT count(*) FROM pg_prepared_xacts
+    WHERE database = current_database() AND prepared < now() - interval '5 minutes'
 """
 
 
@@ -120,13 +119,12 @@ def wal_archive() -> Iterator[Metric]:
 
 def prepared_left() -> Iterator[Metric]:
     """What distributed transactions left when a node ended; nothing in a plain installation."""
-    if not apart():
-        return
-    with connection.cursor() as cursor:
-        cursor.execute(_PREPARED_LEFT)
-        (count,) = cursor.fetchone() or (None,)
-    if count is not None:  # a node has answered
-        yield single(metrics.PREPARED_LEFT, int(count))
+    connection.ensure_connection()
+    with connection.wrap_database_errors:
+        answers = distribution.answers(connection.connection, _PREPARED_LEFT)
+    counts = [int(each.result) for each in answers if each.success]
+    if counts:
+        yield single(metrics.PREPARED_LEFT, sum(counts))
 
 
 def gaps() -> Iterator[Metric]:

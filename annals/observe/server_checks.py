@@ -4,7 +4,7 @@ PostgreSQL server with annals.observe.server_checks."""
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final, LiteralString
+from typing import Any, Final
 
 from django.conf import settings
 from django.core.checks import CheckMessage, Warning
@@ -206,7 +206,7 @@ def _of_cluster(connection: BaseDatabaseWrapper) -> Iterator[Fault]:
     """What is missing where the tables are distributed."""
     connection.ensure_connection()
     plain = connection.connection
-    if distribution.active(plain) and (names := left_out(plain, rights.tables())):
+    if names := left_out(plain, rights.tables()):
         hint = (
             "Stop the consumers and run `annals distribute`, then `annals grants --apply`: "
             "consumers that are connected to other nodes do not find them (docs/citus.md)."
@@ -222,19 +222,14 @@ _QUERY: Final = sql.SQL("""
 SELECT json_object_agg(name, json_build_array(coalesce(reset_val, setting), unit))::text
 FROM pg_settings WHERE name = ANY({names}) AND (name <> 'jit' OR pg_jit_available())
 """).format(names=sql.Literal(list(NAMES)))
-_OF_WORKERS: Final[LiteralString] = """
-SELECT nodename || ':' || nodeport, result FROM run_command_on_workers(%s) WHERE success ORDER BY 1
-"""
 
 
 def _workers(connection: BaseDatabaseWrapper) -> Iterator[tuple[str, Server]]:
     """The settings of each worker of a cluster: host and port, and what read() gives."""
-    if not distribution.active(connection.connection):
-        return
-    with connection.cursor() as cursor:
-        cursor.execute(_OF_WORKERS, [_QUERY.as_string(connection.connection)])
-        for node, result in cursor.fetchall():
-            yield node, _server(result)
+    question = _QUERY.as_string(connection.connection)
+    for each in distribution.answers(connection.connection, question):
+        if each.worker and each.success:
+            yield each.node, _server(each.result)
 
 
 def _server(result: str) -> Server:

@@ -62,8 +62,7 @@ def _restore(
             f"{name} is there and has {counted(wanted.rows, 'row')}, all that the archive has"
         )
     with connection.transaction():
-        if distribution.active(connection):
-            distribution.one_by_one(connection)
+        distribution.one_by_one(connection)
         days.create_detached(connection, place._replace(child=place.new), day, days.RESTORED)
         _fill(connection, store, entity, place.new, wanted, progress)
         late_rows.forget_repeats(connection, entity, day, place.new, wanted.digest)
@@ -129,8 +128,8 @@ class _Merge:
         if rows == self._rows:
             return
         self._rows = rows
-        if distribution.active(self._connection):  # else Citus moves no more than a gigabyte
-            self._connection.execute("SET LOCAL citus.max_intermediate_result_size TO -1")
+        # Otherwise Citus moves no more than a gigabyte.
+        self._connection.execute("SET LOCAL citus.max_intermediate_result_size TO -1")
         tables = {"new": place.new, "old": place.child}
         self._check(tables)
         self._connection.execute(

@@ -9,7 +9,6 @@ from functools import partial
 
 from psycopg import sql
 
-from history import distribution
 from history.archive import manifest, parquet, provenance, scrubbing
 from history.archive.decisions import before, follow
 from history.archive.manifest import File, Manifest
@@ -20,6 +19,7 @@ from history.base import clock
 from history.base.table import counted
 from history.daily import days
 from history.daily.canonical import Connection, Digest
+from history.distribution.disk_use import held
 from history.entities import BY_TABLE, Entity
 from history.models import ArchivedDay
 
@@ -151,10 +151,10 @@ def count(connection: Connection, source: sql.Composable) -> int:
 
 def _bytes(connection: Connection, source: sql.Composable) -> int:
     """The size of a table with indexes and TOAST."""
-    query = "SELECT pg_total_relation_size(%s::regclass)"
-    if distribution.active(connection):
-        query = "SELECT citus_total_relation_size(%s::regclass)"
-    row = connection.execute(query, [source.as_string(connection)]).fetchone()
+    name = source.as_string(connection)
+    if there := held(connection, [name.strip('"')]):
+        return sum(each.bytes for each in there.values())
+    row = connection.execute("SELECT pg_total_relation_size(%s::regclass)", [name]).fetchone()
     return int(row[0]) if row else 0
 
 

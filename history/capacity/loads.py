@@ -9,8 +9,7 @@ from typing import Final
 
 from django.db.backends.base.base import BaseDatabaseWrapper
 
-from history import distribution
-from history.distribution.disk_use import Held, held
+from history.distribution.disk_use import held
 from history.entities import CHILDREN, ENTITIES, ROOT, Entity
 from history.partitions.catalog import Partition
 
@@ -115,10 +114,8 @@ def measured(
 
 def _sizes(connection: BaseDatabaseWrapper, names: Sequence[str]) -> tuple[int, int]:
     """Bytes of the tables and of their indexes."""
-    if distribution.active(connection.connection):
-        there = held(connection.connection, names)
-        found = [there.get(name, Held()) for name in names]
-        return sum(each.table for each in found), sum(each.indexes for each in found)
+    if there := held(connection.connection, names).values():
+        return sum(each.table for each in there), sum(each.indexes for each in there)
     with connection.cursor() as cursor:
         cursor.execute(_SIZES, [list(names)])
         return cursor.fetchone() or (0, 0)

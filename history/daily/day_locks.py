@@ -13,8 +13,6 @@ from typing import Any, TypeVar
 import psycopg
 from psycopg import errors
 
-from history import distribution
-
 LOCK_TIMEOUT_MS = 100
 LOCK_WAIT_S = 10.0
 ADVISORY_SPACE = 0x41_4E_4E_41  # "ANNA": the first key of our advisory locks, one for each day
@@ -28,10 +26,10 @@ T = TypeVar("T")
 
 def short_waits(connection: Connection) -> None:
     """Wait for a lock for a moment only, in a transaction, on each node."""
-    everywhere = ""
-    if distribution.active(connection):
-        everywhere = "SET LOCAL citus.propagate_set_commands TO 'local'; "
-    connection.execute(f"{everywhere}SET LOCAL lock_timeout = {LOCK_TIMEOUT_MS}".encode())
+    connection.execute(
+        "SET LOCAL citus.propagate_set_commands TO 'local';"
+        f"SET LOCAL lock_timeout = {LOCK_TIMEOUT_MS}".encode()
+    )
 
 
 def lock_day(connection: Connection, name: str) -> None:

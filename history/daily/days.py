@@ -245,9 +245,7 @@ def mark_as(connection: Connection, place: DayTable, mark: str) -> None:
 def attach(connection: Connection, place: DayTable, day: date) -> None:
     """Attach a detached table of a day. Its indexes become parts of the parent's indexes. In a
     cluster its rows are copied to the workers. In a transaction."""
-    distributed = distribution.active(connection)
-    if distributed:
-        distribution.one_by_one(connection)
+    distribution.one_by_one(connection)
     connection.execute(
         sql.SQL(
             "ALTER TABLE {parent} ATTACH PARTITION {child} FOR VALUES FROM ({start}) TO ({end})"
@@ -256,8 +254,7 @@ def attach(connection: Connection, place: DayTable, day: date) -> None:
     connection.execute(
         sql.SQL("ALTER TABLE {} DROP CONSTRAINT IF EXISTS in_day").format(place.child)
     )
-    if distributed:
-        distribution.free_coordinator(connection, place.child)
+    distribution.free_coordinator(connection, place.child)
 
 
 def finalize(connection: Connection, table: str, day: date) -> None:
@@ -283,8 +280,7 @@ def replace(
 
     def attempt() -> None:
         with connection.transaction():
-            if distribution.active(connection):
-                distribution.one_by_one(connection)  # before the DETACH, as for all that follows
+            distribution.one_by_one(connection)  # before the DETACH, as for all that follows
             lock_day(connection, name)
             place = locate(connection, table, day)
             if place.state is not DayState.ABSENT:
@@ -326,18 +322,13 @@ def _record_drop(connection: Connection, table: str, day: date) -> None:
 def _detach(connection: Connection, place: DayTable, wait_s: float) -> None:
     """DETACH CONCURRENTLY, which waits for open transactions and blocks nobody."""
     command = sql.SQL("ALTER TABLE {} DETACH PARTITION {}").format(place.parent, place.child)
-    if not distribution.active(connection):
-        try:
-            with lock_timeout(connection, int(wait_s * 1000)):
-                connection.execute(command + sql.SQL(" CONCURRENTLY"))
-        except (errors.FeatureNotSupported, errors.InternalError_):
-            if not distribution.active(connection):  # Citus has only the plain one
-                raise
-        else:
-            return
-    with connection.transaction():
-        short_waits(connection)
-        connection.execute(command)
+    try:
+        with lock_timeout(connection, int(wait_s * 1000)):
+            connection.execute(command + sql.SQL(" CONCURRENTLY"))
+    except (errors.FeatureNotSupported, errors.InternalError_):  # Citus has only the plain one
+        with connection.transaction():
+            short_waits(connection)
+            connection.execute(command)
 
 
 def _literals(day: date) -> dict[str, sql.Literal]:

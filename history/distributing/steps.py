@@ -9,7 +9,7 @@ from psycopg import sql
 
 from history import distribution
 from history.daily import days
-from history.daily.day_locks import LOCK_TIMEOUT_MS, lock_day, retry_lock
+from history.daily.day_locks import LOCK_TIMEOUT_MS, retry_lock
 from history.daily.days import Connection, DayState
 from history.distribution import COPIED, DISTRIBUTED_BY
 from history.entities import ENTITIES
@@ -20,6 +20,11 @@ _NODES: Final[LiteralString] = """
 SELECT EXISTS (SELECT FROM pg_dist_node WHERE groupid = 0),
     (SELECT count(*) FROM pg_dist_node WHERE noderole = 'primary' AND shouldhaveshards),
     (SELECT pg_has_role(relowner, 'USAGE') FROM pg_class WHERE oid = to_regclass(%s))
+"""
+_BY_APPLICATION: Final[LiteralString] = """
+SELECT logicalrelid::text FROM pg_dist_partition
+WHERE column_to_column_name(logicalrelid, partkey) = 'product_instance_id'
+    AND logicalrelid::text = ANY(%s) ORDER BY 1 LIMIT 1
 """
 _AWAY: Final[LiteralString] = """
 SELECT nodename || ':' || nodeport, split_part(result, E'\\n', 1)
@@ -71,6 +76,11 @@ def check(connection: Connection, partitions: Iterable[Partition]) -> None:
         raise NotDistributableError(f"the worker {node} does not answer this login: {said}")
     if not owner:
         raise NotDistributableError("only the owner of the tables can distribute them")
+    if (other := connection.execute(_BY_APPLICATION, [[*DISTRIBUTED_BY]]).fetchone()) is not None:
+        raise NotDistributableError(
+            f"{other[0]} is distributed by application, as before the first release with clusters: "
+            "bring its rows into a new installation, see docs/citus.md"
+        )
     _check_partitions(partitions)
 
 
@@ -172,7 +182,10 @@ def plan(connection: Connection, partitions: Sequence[Partition], local: Collect
 
 def left_out(connection: Connection, local: Collection[str]) -> list[str]:
     """The tables that are not distributed, or that the nodes do not reach: of kinds and migrations
-    that came after `annals distribute`. Of those that exist. local: as of plan."""
+    that came after `annals distribute`. Of those that exist; none in a plain installation. local:
+    as of plan."""
+    if not distribution.active(connection):
+        return []
     wanted = {*local, *DISTRIBUTED_BY}
     there = {name for name, _ in connection.execute(_KNOWN)}
     found = connection.execute(_EXISTING, [sorted(wanted - there)])
@@ -247,23 +260,6 @@ def _go_on_from(connection: Connection, table: str, number: int | None) -> None:
         )
 
 
-def move(connection: Connection, table: str, day: date) -> bool:
-    """Copy the rows of a detached day to the workers, attach it, and free the disk of the
-    coordinator; False if it is attached."""
-    name = days.partition_name(table, day)
-
-    def attempt() -> bool:
-        with connection.transaction():
-            lock_day(connection, name)
-            place = days.locate(connection, table, day)
-            if place.state is not DayState.DETACHED or not place.ours:
-                return False
-            days.attach(connection, place, day)
-            return True
-
-    return retry_lock(attempt, WAIT_S)
-
-
 def run(
     connection: Connection,
     left: Plan,
@@ -291,7 +287,7 @@ def run(
         )
         report(f"{table}: {where}")
     for number, each in enumerate(left.days, 1):
-        if move(connection, each.table, each.day):
+        if days.create(connection, each.table, each.day, WAIT_S):
             report(f"{each.name}: attached, day {number} of {len(left.days)}")
 
 

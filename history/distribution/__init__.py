@@ -2,7 +2,7 @@
 See docs/citus.md and docs/decisions/0028-cluster.md."""
 
 from collections.abc import Mapping
-from typing import Any, Final, LiteralString
+from typing import Any, Final, LiteralString, NamedTuple
 
 import psycopg
 from psycopg import sql
@@ -31,11 +31,34 @@ SELECT EXISTS (SELECT FROM pg_dist_partition JOIN pg_class ON pg_class.oid = log
     WHERE partmethod = 'h' AND relname = ANY(%s) AND relnamespace = 'public'::regnamespace)
 """
 
+_ASK_NODES: Final[LiteralString] = """
+SELECT nodename || ':' || nodeport, groupid <> 0, success, result
+FROM run_command_on_all_nodes(%s, give_warning_for_connection_errors => false)
+JOIN pg_dist_node USING (nodeid) ORDER BY nodeid
+"""
 _ON_WORKER: Final[LiteralString] = "SELECT groupid <> 0 FROM pg_dist_local_group"
 
 # By host, port and name: databases of this process. None: it has the extension, and was not
 # distributed.
 _known: dict[tuple[object, ...], bool | None] = {}
+
+
+class Answer(NamedTuple):
+    """Of a node, by host and port. result: a value as text, or why there is none."""
+
+    node: str
+    worker: bool
+    success: bool
+    result: str
+
+
+def answers(connection: Connection, question: str) -> list[Answer]:
+    """What each node answers to a query for one value; none in a plain installation. Raises
+    psycopg.Error."""
+    if not active(connection):
+        return []
+    with psycopg.Cursor(connection, row_factory=tuple_row) as cursor:
+        return [Answer(*row) for row in cursor.execute(_ASK_NODES, [question])]
 
 
 def active(connection: Connection) -> bool:
@@ -72,12 +95,16 @@ def remember(connection: Connection, found: bool | None) -> None:
 
 
 def one_by_one(connection: Connection) -> None:
-    """Until the transaction ends, one connection to each node makes all shards of a table."""
+    """Until the transaction ends, one connection to each node makes all shards of a table. To a
+    server without Citus it is a name like any other."""
     connection.execute("SET LOCAL citus.multi_shard_modify_mode TO sequential")
 
 
 def free_coordinator(connection: Connection, table: sql.Identifier) -> None:
-    """Free the disk of the rows that a table had before it was distributed."""
+    """Free the disk of the rows that a table had before it was distributed; nothing in a plain
+    installation."""
+    if not active(connection):
+        return
     name = table.as_string(connection)
     connection.execute(
         "SELECT truncate_local_data_after_distributing_table(%s::regclass)"

@@ -8,7 +8,8 @@ from zlib import crc32
 
 import psycopg
 from psycopg import sql
-from psycopg.rows import tuple_row
+
+from history import distribution
 
 # On each node, by shard: the table's name with its number. PostgreSQL's counts survive no crash or
 # failover (then the other parts of a mark differ), and come up to a minute after a commit.
@@ -35,11 +36,6 @@ SELECT coalesce(json_object_agg(name, figures), '{{}}') FROM (
         AND part.relname = whole.relname || '_' || shardid
     WHERE whole.relname = ANY({names}) AND whole.relkind = 'r' GROUP BY whole.relname
 ) AS found
-"""
-_ON_NODES: Final[LiteralString] = """
-SELECT success, result FROM run_command_on_all_nodes(%s,
-    give_warning_for_connection_errors => false)
-ORDER BY nodeid
 """
 
 
@@ -73,13 +69,11 @@ class Held(NamedTuple):
 def held(
     connection: psycopg.Connection[Any], tables: Sequence[str], whole: bool = True
 ) -> Mapping[str, Held]:
-    """Of these tables that are distributed. whole: raise psycopg.OperationalError if a node does
-    not answer; else what the others hold."""
+    """Of these tables that are distributed: none in a plain installation. whole: raise
+    psycopg.OperationalError if a node does not answer; else what the others hold."""
     command = sql.SQL(_OF_NODE).format(names=sql.Literal(list(tables))).as_string(connection)
-    with psycopg.Cursor(connection, row_factory=tuple_row) as cursor:
-        answers = cursor.execute(_ON_NODES, [command]).fetchall()
     found: dict[str, Held] = {}
-    for success, result in answers:
+    for _, _, success, result in distribution.answers(connection, command):
         if not success and whole:
             raise psycopg.OperationalError(f"a node of the cluster does not answer: {result}")
         of_node = json.loads(result) if success else {}

@@ -68,8 +68,7 @@ def changed(window: Window, entities: Sequence[Entity] = ENTITIES) -> list[Chang
 
 
 def _marks(names: Sequence[str]) -> dict[str, str]:
-    if apart():
-        there = held(connection.connection, names)
+    if there := held(connection.connection, names):
         return {name: sha256(each.mark.encode()).hexdigest() for name, each in there.items()}
     with connection.cursor() as cursor:
         cursor.execute("SELECT pg_stat_clear_snapshot()")

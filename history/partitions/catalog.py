@@ -6,7 +6,6 @@ from datetime import UTC, date, datetime, timedelta
 
 from django.db.backends.base.base import BaseDatabaseWrapper
 
-from history import distribution
 from history.daily.days import MARK, RESTORED, DayState, partition_name
 from history.distribution.disk_use import Held, held
 
@@ -88,11 +87,10 @@ def read(connection: BaseDatabaseWrapper, tables: Iterable[str]) -> list[Partiti
     with connection.cursor() as cursor:
         cursor.execute(QUERY, {"tables": list(tables)})
         found = [_partition(row) for row in cursor.fetchall()]
-    plain = connection.connection
-    if not found or not distribution.active(plain):
+    if not found:
         return found
     # A node that is away takes nothing from what there is; its share is missing in the sizes.
-    there = held(plain, [part.name for part in found], whole=False)
+    there = held(connection.connection, [part.name for part in found], whole=False)
     return [_with(part, there.get(part.name)) for part in found]
 
 

@@ -16,7 +16,6 @@ from psqlextra.partitioning import (
     PostgresPartitioningError,
 )
 
-from history import distribution
 from history.daily.window import Window
 from history.partitions import catalog
 from history.partitions.catalog import Partition
@@ -153,12 +152,7 @@ def plan(
     names = [table.name for table in tables]
     connection = connections[using]
     if missing := catalog.missing_tables(connection, names):
-        remedy = (
-            "DATABASE_URL names a worker of a cluster: run this on the coordinator"
-            if distribution.on_worker(connection.connection)
-            else "run annals migrate"
-        )
-        raise PostgresPartitioningError(f"no table {', '.join(missing)}: {remedy}")
+        raise PostgresPartitioningError(f"no table {', '.join(missing)}: run annals migrate")
     found = catalog.read(connection, names)
     holds = _holds(policy, found, {table.name for table in tables if table.of_versions})
     existing = {table: list(group) for table, group in groupby(found, lambda part: part.table)}

@@ -25,10 +25,6 @@ JOIN pg_dist_shard ON relname = {table} || '_' || shardid AND logicalrelid = {ta
 WHERE locktype = 'relation' AND mode = 'RowExclusiveLock' AND pid IS NULL
     AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
 """
-_ON_NODES: Final[LiteralString] = """
-SELECT count(*) FILTER (WHERE result <> '0' OR NOT success)
-FROM run_command_on_all_nodes(%s, give_warning_for_connection_errors => false)
-"""
 
 
 class _MovedError(Exception):
@@ -104,5 +100,5 @@ def _stop_writers(connection: Connection, table: str) -> None:
             raise errors.LockNotAvailable("a transaction that writes to it stays open") from None
         connection.execute(set_timeout, [before])
         left = sql.SQL(_LEFT).format(table=sql.Literal(table)).as_string(connection)
-        if connection.execute(_ON_NODES, [left]).fetchone() != (0,):
+        if any(each.result != "0" for each in distribution.answers(connection, left)):
             raise errors.LockNotAvailable("a node has left a prepared transaction that wrote to it")

@@ -5,10 +5,8 @@ from dataclasses import dataclass
 from datetime import date, timedelta
 
 from django.db import connection
-from django.db.backends.utils import CursorWrapper
 from psycopg import Error, sql
 
-from history import distribution
 from history.daily.days import DayState
 from history.entities import ENTITIES
 from history.kinds.day_rows import DayRows
@@ -16,8 +14,6 @@ from history.models import ArchivedDay, DaySeal
 from history.partitions.catalog import Partition
 from history.seals.seal import NotSealable, seal
 
-# Of several nodes EXISTS would fetch all rows.
-_DISTRIBUTED = "SELECT true FROM {} LIMIT 1"
 # Of the days given, each a table and a day, those that may still get rows, and why.
 Unsettled = Callable[[Collection[tuple[str, date]]], Mapping[tuple[str, date], str]]
 
@@ -81,22 +77,12 @@ def seal_days(
 
 
 def _with_rows(names: Sequence[str]) -> set[str]:
-    """Those of the partitions that have a row. A file that is not empty may have only dead rows."""
+    """Those of the partitions that have a row."""
+    found = set()
     with connection.cursor() as cursor:
-        if distribution.active(connection.connection):  # their files are on other nodes
-            return {name for name in names if _has_row(cursor, name, _DISTRIBUTED)}
-        cursor.execute(
-            "SELECT name FROM unnest(%s::text[]) AS name"
-            " WHERE pg_relation_size(name::regclass) > 0",
-            [list(names)],
-        )
-        return {name for (name,) in cursor.fetchall() if _has_row(cursor, name)}
-
-
-def _has_row(
-    cursor: CursorWrapper, name: str, query: str = "SELECT EXISTS (SELECT FROM {})"
-) -> bool:
-    table = sql.Identifier(name).as_string(connection.connection)
-    cursor.execute(query.format(table))
-    found = cursor.fetchone()
-    return found is not None and bool(found[0])
+        for name in names:
+            # Of several nodes EXISTS would fetch all rows.
+            cursor.execute(sql.SQL("SELECT true FROM {} LIMIT 1").format(sql.Identifier(name)))
+            if cursor.fetchone() is not None:
+                found.add(name)
+    return found

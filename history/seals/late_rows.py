@@ -9,7 +9,6 @@ from datetime import date
 
 from psycopg import errors, sql
 
-from history import distribution
 from history.daily import days
 from history.daily.canonical import Connection, Digest, encoded, order
 from history.entities import Entity
@@ -157,6 +156,6 @@ def one_snapshot(connection: Connection) -> Iterator[None]:
     """A transaction that sees one state of the database: late rows and digest fit together."""
     with connection.transaction():
         connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
-        if distribution.active(connection):  # one session, so one snapshot, of each node
-            connection.execute("SET LOCAL citus.max_adaptive_executor_pool_size TO 1")
+        # In a cluster one session, so one snapshot, of each node.
+        connection.execute("SET LOCAL citus.max_adaptive_executor_pool_size TO 1")
         yield

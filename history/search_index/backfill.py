@@ -10,11 +10,9 @@ from hashlib import sha256
 from django.db import ProgrammingError, connection, transaction
 from psycopg import errors, sql
 
-from history import distribution
 from history.daily import days
 from history.daily.canonical import Connection
 from history.daily.days import DayState
-from history.database.distributed import apart
 from history.distribution.disk_use import Held, held
 from history.documents.json_pointer import segments
 from history.entities import ENTITIES, Entity
@@ -27,19 +25,20 @@ from history.search_index.upsert import upsert
 
 # 4 MB: about 2,000 versions. One short transaction each.
 PAGES_AT_ONCE = 512
-OF_EACH_SHARD = 16  # of 32 shards as many pages
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
     """A partition with rows to index. first: the first page that is not indexed yet. pages: how
-    many it has. file: its file on disk, which changes when the table is rewritten."""
+    many it has, or the largest of its shards. file: its file on disk, which changes when the table
+    is rewritten."""
 
     entity: Entity
     name: str
     file: int
     first: int
     pages: int
+    shards: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +64,7 @@ def targets(*, again: bool = False) -> list[Target]:
 def backfill(target: Target) -> Iterator[Step]:
     """Index a partition, a step for each transaction. Ends early if the partition is dropped."""
     select = _select(target)
-    step = OF_EACH_SHARD if apart() else PAGES_AT_ONCE
+    step = max(1, PAGES_AT_ONCE // target.shards)
     for first in range(target.first, target.pages, step):
         end = min(first + step, target.pages)
         try:
@@ -104,17 +103,16 @@ def _of(entity: Entity, known: dict[str, IndexedPartition]) -> Iterator[Target]:
         for part in catalog.read(connection, [entity.table])
         if part.state is DayState.ATTACHED
     ]
-    for name, file, pages in _files(names):
+    for name, file, pages, shards in _files(names):
         done = known.get(name)
         same = done and (done.file, done.keys) == (file, _fingerprint(entity))
-        yield Target(entity, name, file, done.pages if done and same else 0, pages)
+        yield Target(entity, name, file, done.pages if done and same else 0, pages, shards)
 
 
-def _files(names: Sequence[str]) -> list[tuple[str, int, int]]:
-    """Name, file and number of pages of these tables, as far as they exist."""
-    if apart():
-        there = held(connection.connection, names)
-        return [(name, each.file, each.pages) for name, each in there.items()]
+def _files(names: Sequence[str]) -> list[tuple[str, int, int, int]]:
+    """Name, file, number of pages and of shards of these tables, as far as they exist."""
+    if there := held(connection.connection, names):
+        return [(name, it.file, it.pages, len(it.shards)) for name, it in there.items()]
     with connection.cursor() as cursor:
         cursor.execute(
             "SELECT name, pg_relation_filenode(to_regclass(quote_ident(name))), ceil("
@@ -123,7 +121,7 @@ def _files(names: Sequence[str]) -> list[tuple[str, int, int]]:
             " FROM unnest(%s::text[]) AS name WHERE to_regclass(quote_ident(name)) IS NOT NULL",
             [list(names)],
         )
-        return [(name, file, pages) for name, file, pages in cursor.fetchall()]
+        return [(name, file, pages, 1) for name, file, pages in cursor.fetchall()]
 
 
 def _select(target: Target) -> sql.Composed:
@@ -176,8 +174,8 @@ def remove_old(connection: Connection, before: date) -> int:
     table, once for each day of maintain. `connection` is in autocommit mode."""
     if MaintainRun.objects.filter(search_keys_before__gte=before).exists():
         return 0
-    if distribution.active(connection):
-        return _remove_spread(connection, before)
+    if there := held(connection, ["search_key"]):
+        return _remove_spread(connection, before, there["search_key"])
     row = connection.execute(
         "SELECT pg_relation_size('search_key') / current_setting('block_size')::int"
     ).fetchone()
@@ -189,10 +187,9 @@ def remove_old(connection: Connection, before: date) -> int:
     return removed
 
 
-def _remove_spread(connection: Connection, before: date) -> int:
+def _remove_spread(connection: Connection, before: date, found: Held) -> int:
     """The same where the keys are on several nodes."""
-    found = held(connection, ["search_key"]).get("search_key", Held())
-    step = max(1, PAGES_REMOVED_AT_ONCE // max(1, len(found.shards)))
+    step = max(1, PAGES_REMOVED_AT_ONCE // len(found.shards))
     removed = 0
     for first in range(0, found.pages, step):
         place = (f"({first},0)", f"({first + step},0)")

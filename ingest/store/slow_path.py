@@ -8,11 +8,9 @@ from datetime import date
 import msgspec
 from psycopg import errors, sql
 
-from history import distribution
 from history.daily import days
 from history.daily.days import WHOLE_ROWS
 from history.daily.window import MICROSECONDS_PER_DAY, day_of
-from history.distribution import APPLICATION
 from history.entities import Entity
 from history.search_index.keys import NewKeys
 from ingest.source.decode import Reason
@@ -43,21 +41,9 @@ CREATE TEMP TABLE {stage} (n integer, LIKE {table}) WITH ({whole_rows}) ON COMMI
 ALTER TABLE {stage} ALTER data SET STORAGE EXTERNAL
 """
 
-# Most repeats are equal byte by byte (*=), which is cheap to find out. Others may still be equal.
 _DIVERGENT = """
-SELECT s.n FROM {stage} s CROSS JOIN LATERAL (
-    SELECT t.* FROM {table} t
-    WHERE t.id = s.id AND t.updated_at = s.updated_at AND t.version = s.version
-        AND t.updated_at >= %(start)s::timestamptz AND t.updated_at < %(end)s::timestamptz LIMIT 1
-) t
-WHERE s.updated_at >= %(start)s::timestamptz AND s.updated_at < %(end)s::timestamptz
-    AND NOT {stored}::record *= {given}::record AND {stored} IS DISTINCT FROM {given}
-"""
-
-# Citus has no *= for rows.
-_DIVERGENT_DISTRIBUTED = """
 SELECT s.n FROM {stage} s JOIN {table} t
-    ON t.id = s.id AND t.updated_at = s.updated_at AND t.version = s.version AND {same}
+    ON t.id = s.id AND t.updated_at = s.updated_at AND t.version = s.version
 WHERE s.updated_at >= %(start)s::timestamptz AND s.updated_at < %(end)s::timestamptz
     AND t.updated_at >= %(start)s::timestamptz AND t.updated_at < %(end)s::timestamptz
     AND ({differs})
@@ -115,25 +101,13 @@ def make_stage(connection: Connection, entity: Entity) -> None:
 
 def divergent(connection: Connection, entity: Entity, rows: Sequence[Row]) -> set[int]:
     """Numbers of the staged rows that differ from the stored row with the same key."""
-    compared = [name for name in columns(entity) if name not in ("id", "updated_at", "version")]
-
-    def row_of(alias: str) -> sql.Composed:
-        names = sql.SQL(", ").join(sql.Identifier(alias, name) for name in compared)
-        return sql.SQL("ROW({})").format(names)
-
-    parted = distribution.active(connection)
-    same: sql.Composable = sql.SQL("true")
-    if parted and entity.parent is not None:
-        same = sql.SQL("t.{0} = s.{0}").format(sql.Identifier(APPLICATION))
-    query = sql.SQL(_DIVERGENT_DISTRIBUTED if parted else _DIVERGENT).format(
+    query = sql.SQL(_DIVERGENT).format(
         stage=_stage(entity),
-        same=same,
         table=sql.Identifier(entity.table),
-        stored=row_of("t"),
-        given=row_of("s"),
         differs=sql.SQL(" OR ").join(
             sql.SQL("t.{0} IS DISTINCT FROM s.{0}").format(sql.Identifier(name))
-            for name in compared
+            for name in columns(entity)
+            if name not in ("id", "updated_at", "version")
         ),
     )
     found: set[int] = set()

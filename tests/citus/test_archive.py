@@ -1,18 +1,13 @@
 """The archive and the table of keys, with distributed tables."""
 
-import io
-from datetime import UTC, date, datetime, timedelta
+from datetime import date, timedelta
 
 import pytest
-from django.conf import settings
-from django.core.management import call_command
 from django.db import connection
-from msgspec.structs import replace
 
 from history.archive.restore import restore
 from history.archive.store import Store
 from history.archive.write import DayArchiver
-from history.base import clock
 from history.daily import days
 from history.daily.days import partition_name
 from history.distribution.disk_use import held
@@ -20,7 +15,7 @@ from history.entities import CHILDREN, root
 from history.partitions import catalog
 from history.search_index.backfill import remove_old
 from tests.citus.again import own_labels, tables, transactional_db
-from tests.citus.test_seals import NOON, OLD, insert
+from tests.citus.test_seals import OLD, insert
 from tests.db.partitioned import raw
 from tests.db.test_archive import (
     store,
@@ -40,30 +35,6 @@ CHILD = CHILDREN[0]
 NAME = partition_name(CHILD.table, OLD)
 
 
-def test_a_child_of_two_applications_comes_back_twice_and_is_found(store: Store) -> None:
-    with raw() as plain:
-        days.create(plain, CHILD.table, OLD)
-        for id, application in (("x", "b"), ("x", "a"), ("y", "a")):
-            insert(plain, CHILD.table, id, application)
-        assert NOON.date() == OLD
-        DayArchiver(store).archive(plain, CHILD.table, OLD)
-        plain.execute(f"DELETE FROM {CHILD.table} WHERE product_instance_id = 'b' OR id = 'y'")
-        plain.execute("TRUNCATE child_home, child_moved")
-        assert restore(plain, store, CHILD, OLD).rows == 3
-        found = plain.execute(
-            f"SELECT id, product_instance_id FROM {CHILD.table} ORDER BY 1, 2"
-        ).fetchall()
-        assert found == [("x", "a"), ("x", "b"), ("y", "a")]
-        known = plain.execute(
-            "SELECT id, product_instance_id, newest_day FROM child_home ORDER BY 1, 2"
-        ).fetchall()
-        assert known == [(*each, OLD) for each in found]
-        moved = plain.execute(
-            "SELECT id, product_instance_id, other_application FROM child_moved ORDER BY 2"
-        ).fetchall()
-        assert moved == [("x", "a", "b"), ("x", "b", "a")]
-
-
 def test_the_missing_rows_of_a_day_of_applications_come_back(store: Store) -> None:
     table = root().table
     with raw() as plain:
@@ -76,29 +47,6 @@ def test_the_missing_rows_of_a_day_of_applications_come_back(store: Store) -> No
         restore(plain, store, root(), OLD)
         found = plain.execute(f"SELECT id FROM {table} ORDER BY 1").fetchall()
         assert found == [("a",), ("b",), ("c",)]
-
-
-def test_homes_of_a_restored_day_stay_as_long_as_it_does(
-    store: Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The child is found by its id after the next `maintain`, too."""
-    few = replace(settings.ANNALS, retention_days=1, ahead_days=1)
-    monkeypatch.setattr(settings, "ANNALS", few)
-    known = "SELECT id, product_instance_id, newest_day FROM child_home"
-    with raw() as plain:
-        old = clock.now().date() - timedelta(30)
-        days.create(plain, CHILD.table, old)
-        insert(plain, CHILD.table, "x", "a", datetime(old.year, old.month, old.day, tzinfo=UTC))
-        DayArchiver(store).archive(plain, CHILD.table, old)
-        days.drop(plain, CHILD.table, old)
-        plain.execute("TRUNCATE child_home, child_moved")
-        restore(plain, store, CHILD, old)
-        call_command("partitions", "maintain", stdout=io.StringIO())
-        assert plain.execute(known).fetchall() == [("x", "a", old)]
-        days.release(plain, CHILD.table, old)
-        days.drop(plain, CHILD.table, old)
-        call_command("partitions", "maintain", stdout=io.StringIO())
-        assert plain.execute(known).fetchall() == []
 
 
 def test_sizes_and_rows_are_those_of_all_nodes() -> None:

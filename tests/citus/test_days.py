@@ -13,7 +13,6 @@ from history.base import clock
 from history.daily import days
 from history.daily.days import DayState
 from history.daily.window import Window
-from history.distribution import child_home_table
 from history.entities import CHILDREN, root
 from history.partitions.maintain import maintain
 from history.partitions.plan import Policy
@@ -119,23 +118,13 @@ def test_a_worker_makes_no_day(distributed: Citus) -> None:
         days.create(distributed.raw(1), TABLE, OLD - timedelta(1))
 
 
-def test_homes_and_keys_leave_with_retention(distributed: Citus) -> None:
+def test_keys_leave_with_retention(distributed: Citus) -> None:
     plain, kind = distributed.raw(), CHILDREN[0].name
-    plain.execute(
-        "INSERT INTO child_home VALUES (%(kind)s, 'c1', 'a1', %(old)s), (%(kind)s, 'c1', 'a2',"
-        " %(new)s), (%(kind)s, 'c2', 'a1', %(new)s), (%(kind)s, 'c2', 'a2', %(new)s)",
-        {"kind": kind, "old": OLD, "new": TODAY},
-    )
     plain.execute(
         "INSERT INTO search_key VALUES ('1', 'n', %(kind)s, 'c1', %(old)s),"
         " ('2', 'n', %(kind)s, 'c1', %(new)s)", {"kind": kind, "old": OLD, "new": TODAY}
     )  # fmt: skip
     before = TODAY - timedelta(1)
-    assert child_home_table.keep(plain, before) == 1
-    # What two consumers did not see of each other is completed.
-    assert distributed.rows(
-        "SELECT id, product_instance_id, other_application FROM child_moved ORDER BY 1, 2"
-    ) == [("c2", "a1", "a2"), ("c2", "a2", "a1")]
     assert remove_old(plain, before) == 1
     assert distributed.rows("SELECT value FROM search_key") == [("2",)]
     connection.close()

@@ -1,15 +1,13 @@
 """Whether an installation is distributed."""
 
 from history import distribution
-from history.distribution import DISTRIBUTED_BY
-from history.entities import CHILDREN
 from tests.citus.cluster import Citus
 
 
 def test_tables_of_versions_that_are_distributed_are_found_from_every_node(citus: Citus) -> None:
     plain = citus.raw()
     assert not distribution.active(plain)
-    plain.execute("SELECT create_distributed_table('child_home', 'id')")
+    plain.execute("SELECT create_distributed_table('gap_document', 'id')")
     distribution.remember(plain, None)
     assert not distribution.active(plain)
     plain.execute("SELECT create_distributed_table('product_instance_aud', 'id')")
@@ -18,7 +16,3 @@ def test_tables_of_versions_that_are_distributed_are_found_from_every_node(citus
     assert distribution.active(plain)
     for node in range(1, len(citus.urls)):
         assert distribution.active(citus.raw(node))
-
-
-def test_an_application_and_its_children_have_the_same_column(citus: Citus) -> None:
-    assert {DISTRIBUTED_BY[each.table] for each in CHILDREN} == {"product_instance_id"}

@@ -7,7 +7,6 @@ from typing import Any
 
 import psycopg
 import pytest
-from ingest.store.child_homes import Homes
 
 from history.daily import days
 from history.entities import root
@@ -18,7 +17,6 @@ from ingest.store.session import connect
 from ingest.store.transaction import Writer
 from tests.citus.cluster import Citus
 from tests.citus.ingesting import ingested, on_worker
-from tests.db import test_homes
 from tests.db import test_transaction as plain
 from tests.db.ingested import CHILD_SOURCE, Ingested, counts, faults, quarantined
 from tests.killed import Killed, killed_before
@@ -26,46 +24,34 @@ from tests.messages import CHILD, NOW, value
 
 __all__ = ["ingested", "on_worker"]
 
-# Other days are not made, and a child is where its application is: see below.
+# Other days are not made: see below.
 OTHERWISE = {
     "test_days_are_made_as_they_are_needed_and_no_others",
-    "test_a_child_that_changes_its_application_says_otherwise",
     "test_rows_are_stored_by_id_and_versions_as_they_came",  # of one table on disk
+    "test_rows_that_a_trigger_drops_do_not_count_as_stored",  # Citus has no triggers
     # They look for sessions that wait, which are the workers' own here.
-    "test_search_keys_of_a_refused_row_come_too_as_its_lane_relies_on_them",
+    "test_a_refused_row_has_no_search_keys",
     "test_two_writers_that_wait_for_each_other",
 }
 globals().update(
     {
         name: found
-        for module in (plain, test_homes)
-        for name, found in vars(module).items()
+        for name, found in vars(plain).items()
         if name.startswith("test_") and name not in OTHERWISE
     }
 )
 
 
-def child(application: str, version: int = 0, **more: Any) -> bytes:
-    return value(id="t1", version=version, productInstanceId=application, **more)
+def child(name: str) -> bytes:
+    return value(id=name, productInstanceId="a1")
 
 
-def test_a_version_of_two_applications_is_stored_twice(ingested: Ingested) -> None:
-    for application in ("a1", "a2", "a1"):
-        ingested.write(child(application), source=CHILD_SOURCE)
-    assert counts(CHILD_SOURCE) == {"next_offset": 3, "read": 3, "stored": 2, "repeated": 1}
-    assert quarantined() == []
-    assert faults() == []
-
-
-def test_homes_keys_and_days_need_one_connection_to_each_node(
+def test_keys_and_days_need_one_connection_to_each_node(
     distributed: Citus, ingested: Ingested
 ) -> None:
     """A login may not have one for each shard."""
-    body = [value(id=f"n{n}", productInstanceId=f"a{n}") for n in range(100)]
-    batch = ingested.batch(*body, source=CHILD_SOURCE)
     keys = [KeyRow(FoundKey(f"n{n:03}", "number", "task", "a1"), 20_000) for n in range(100)]
     with connect() as mine, mine.transaction(force_rollback=True):
-        Homes().note(mine, [row for rows in batch.rows.values() for row in rows])
         upsert(mine, keys)
         days.create(mine, root().table, NOW.date() + timedelta(5))
         row = mine.execute("SELECT citus_backend_gpid()").fetchone()
@@ -81,7 +67,7 @@ def test_ended_before_any_statement_a_batch_is_stored_once(
     """The batch is new, then of repeats: the fast and the slow path, each ended everywhere."""
     body = [value(id=f"a{n}", version=0) for n in range(8)]
     ends = 0
-    for source_rows, source in ((body, plain.SOURCE), ([child("a1"), child("a2")], CHILD_SOURCE)):
+    for source_rows, source in ((body, plain.SOURCE), ([child("t1"), child("t2")], CHILD_SOURCE)):
         for _ in range(2):
             batch = ingested.batch(*source_rows, source=source)
             statements = 0

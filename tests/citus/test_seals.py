@@ -9,7 +9,6 @@ import pytest
 
 from history.daily import days
 from history.daily.canonical import Connection
-from history.daily.days import bounds
 from history.entities import CHILDREN, root
 from history.seals import day_snapshot, late_rows
 from history.seals.seal import seal
@@ -166,29 +165,6 @@ def test_a_late_row_that_comes_while_a_day_is_sealed_is_in_the_seal_or_late(
         assert made.rows == 2
         assert [found.fault for found in verify(plain, root())] == [None]
         assert late_rows.count(plain, table, OLD) == 0
-
-
-def test_a_child_of_two_applications_is_sealed_twice_in_one_order(citus: Citus) -> None:
-    with raw() as plain:
-        days.create(plain, CHILD.table, OLD)
-        for application in ("b", "a", "c"):
-            insert(plain, CHILD.table, "x", application)
-        made = seal(plain, CHILD, OLD)
-        assert made.rows == 3
-        start, end = bounds(OLD)
-        plain.execute(
-            f"CREATE TEMP TABLE kept AS SELECT * FROM {CHILD.table}"
-            f" WHERE updated_at >= '{start}' AND updated_at < '{end}'"
-        )
-        plain.execute(f"TRUNCATE {CHILD.table}")
-        plain.execute(
-            f"INSERT INTO {CHILD.table} SELECT * FROM kept ORDER BY product_instance_id DESC"
-        )
-        assert [found.fault for found in verify(plain, CHILD)] == [None]
-        plain.execute(f"DELETE FROM {CHILD.table} WHERE product_instance_id = 'b'")
-        [found] = verify(plain, CHILD)
-        assert found.fault is not None
-        assert "1 row fewer" in found.fault
 
 
 def test_a_day_of_which_a_part_was_not_read_yet_is_sealed_by_maintain(citus: Citus) -> None:

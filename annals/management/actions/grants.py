@@ -28,9 +28,8 @@ def run(command: BaseCommand, **options: Any) -> None:
     with transaction.atomic():
         # Who logs in waits for auth_user meanwhile.
         _run([sql.SQL("SET LOCAL lock_timeout = '10s'").format()])
-        if distribution.active(connection.connection):
-            # Rights and the function are given to all nodes: over one session of each, Citus asks.
-            _run([sql.SQL("SET LOCAL citus.multi_shard_modify_mode TO 'sequential'").format()])
+        # Rights and the function are given to all nodes: over one session of each, Citus asks.
+        distribution.one_by_one(connection.connection)
         _run(statements())
         for role, name, password in asked:
             _refuse_other_rights(role, name)

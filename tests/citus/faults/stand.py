@@ -131,21 +131,13 @@ def standing(
         broker.kill()
 
 
-def paths() -> dict[str, list[tuple[str, str]]]:
-    """Addresses of the API for what the feed makes, and the tables and values whose shards have
-    what the answer needs."""
+def paths() -> dict[str, tuple[str, str]]:
+    """Addresses of the API for what the feed makes, and the table and the id whose shard has what
+    the answer needs. An application's page needs all shards."""
     found = {}
     for number in range(DOCUMENTS):
-        entity = BY_TOPIC[LIVE[number % len(LIVE)]]
-        one, application = f"d{number}", f"a{number}"
-        if entity.parent is None:
-            needed = [(entity.table, one)]
-            found[f"/api/v1/history/{entity.name}/{one}?pageSize=3"] = needed
-        else:
-            needed = [(entity.table, application)]
-            found[f"/api/v1/applications/{application}/history?pageSize=3"] = needed
-            by_id = [("child_home", one), *needed]
-            found[f"/api/v1/history/{entity.name}/{one}?pageSize=3"] = by_id
+        entity, one = BY_TOPIC[LIVE[number % len(LIVE)]], f"d{number}"
+        found[f"/api/v1/history/{entity.name}/{one}?pageSize=3"] = (entity.table, one)
     return found
 
 

@@ -52,9 +52,7 @@ class Watch:
 
     def locate(self) -> None:
         """Find out again which nodes each address needs."""
-        wanted = [
-            (path, table, value) for path, needed in paths().items() for table, value in needed
-        ]
+        wanted = [(path, *needed) for path, needed in paths().items()]
         columns = [list(column) for column in zip(*wanted, strict=True)]
         needs: dict[str, set[Place]] = defaultdict(set)
         for path, host, port in self.nodes.citus.rows(_SHARDS, columns):
