@@ -46,7 +46,7 @@ def graph() -> grimp.ImportGraph:
     ("name", "importer", "imported"),
     [
         ("One gate", "history.timeline.blame", "history.timeline.sources.tables"),
-        ("One gate", "history.timeline.field", "history.timeline.sources.homes"),
+        ("One gate", "history.timeline.field", "history.timeline.sources.tables"),
         ("One gate", "history.api.views", "history.timeline.sources.archive"),
         ("One gate", "annals.management.comparing", "history.timeline.sources.merged"),
         ("Sources know", "history.timeline.sources.tables", "history.masking"),
