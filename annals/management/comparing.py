@@ -33,7 +33,7 @@ from history.record import ID_LENGTH
 from history.timeline import Reader, absence
 from history.timeline.compose import identity
 from history.timeline.row import VersionRow
-from history.timeline.sources import newest
+from history.timeline.sources import lists
 from history.timeline.versions import parse
 
 # Versions of the last minutes may still be on their way to one of the two.
@@ -192,7 +192,7 @@ class Run:
 
     def _chosen(self, options: dict[str, Any]) -> Sequence[str]:
         if options["applications"] is None:
-            return newest.applications(options["sample"], options["seed"])
+            return lists.applications(options["sample"], options["seed"])
         try:
             text = read_text(options["applications"])
         except FileError as error:

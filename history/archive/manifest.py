@@ -7,14 +7,11 @@ from typing import Annotated, TypeVar
 
 import msgspec
 import pyarrow as pa
-from django.db import connection
 
 from history.archive import parquet
 from history.archive.parquet import Row, row_hash
 from history.archive.store import ArchiveError, Store, folder
 from history.daily.canonical import Digest
-from history.entities import Entity
-from history.models import ArchivedDay
 
 FORMAT = 1
 # In the folder of its day; no path.
@@ -141,28 +138,3 @@ def read(store: Store, name: str, kind: type[Entry]) -> list[Entry]:
 def add(store: Store, name: str, kind: type[Entry], entry: Entry) -> None:
     entries = [*read(store, name, kind), entry]
     store.put(name, msgspec.json.format(msgspec.json.encode(entries), indent=2))
-
-
-def newest_day(entity: Entity) -> date | None:
-    """The newest day of an entity's table that is in the archive; None if there is none."""
-    days = ArchivedDay.objects.filter(table=entity.table).order_by("-day")
-    return days.values_list("day", flat=True).first()
-
-
-def oldest_day(entity: Entity) -> date | None:
-    """The oldest day of an entity's table that is in the archive; None where none is."""
-    days = ArchivedDay.objects.filter(table=entity.table).order_by("day")
-    return days.values_list("day", flat=True).first()
-
-
-def may_have(entity: Entity, id_: str) -> bool:
-    """Whether the range of ids of an archived file includes this id, so that it may be there."""
-    with connection.cursor() as cursor:
-        cursor.execute(
-            "SELECT EXISTS (SELECT FROM archived_day, jsonb_array_elements(files) AS file"
-            ' WHERE archived_day."table" = %s AND %s COLLATE "C"'
-            " BETWEEN file->>'first' AND file->>'last')",
-            [entity.table, id_],
-        )
-        (found,) = cursor.fetchone() or (False,)
-        return bool(found)

@@ -6,7 +6,8 @@ The only reader of the *_aud tables; the API and the screens use it.
 from history.timeline.applications import ApplicationState, MissingPart
 from history.timeline.applications import at as application_at
 from history.timeline.applications import timeline as application
-from history.timeline.blame import BlamedLeaf, Origin, blame
+from history.timeline.blame import BlamedLeaf, blame
+from history.timeline.compose import Origin
 from history.timeline.field import FieldValue, field
 from history.timeline.pages import newest, page
 from history.timeline.query import (

@@ -10,22 +10,35 @@ from datetime import UTC, datetime, time
 from django.conf import settings
 from django.utils.translation import gettext as _
 
-from history.archive import manifest
+from history.archive import noted
 from history.base import clock
 from history.daily.window import Window
 from history.documents.exactjson import Json
 from history.entities import Entity
 from history.record import ChangeType
-from history.timeline.neighbours import CLOCK_TOLERANCE, Pair
-from history.timeline.query import Absence, NotFoundError, NoVersionError, OlderThanRetentionError
+from history.timeline.query import (
+    Absence,
+    Filters,
+    NotFoundError,
+    NoVersionError,
+    OlderThanRetentionError,
+)
 from history.timeline.reading import Reader
-from history.timeline.row import Key, VersionRow
+from history.timeline.row import CLOCK_TOLERANCE, Key, Pair, VersionRow
 
 
 def kept_from() -> datetime:
     """The first moment of the days that are kept, now; what is older may be gone any time."""
     window = Window.at(clock.now(), settings.ANNALS.retention_days, 0)
     return datetime.combine(window.oldest, time(), UTC)
+
+
+def check_retention(filters: Filters) -> None:
+    """Raise OlderThanRetentionError where only days before retention are asked for."""
+    start = kept_from()
+    if filters.until is not None and filters.until <= start:
+        text = _("versions before {day} are not kept")
+        raise OlderThanRetentionError(text.format(day=f"{start:%Y-%m-%d}"))
 
 
 def below(
@@ -104,7 +117,7 @@ def _never(reader: Reader) -> Absence:
 
 
 def _in_archive(entity: Entity, id: str) -> Absence | None:
-    found = settings.ANNALS.archive_url and manifest.may_have(entity, id)
+    found = settings.ANNALS.archive_url and noted.may_have(entity, id)
     return Absence.ARCHIVED if found else None
 
 

@@ -1,5 +1,6 @@
 """An application with its children: the merged timeline, and the state at a moment."""
 
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -7,15 +8,20 @@ from itertools import takewhile
 
 from django.utils.translation import gettext as _
 
-from history.entities import ENTITIES, PARTS, Entity, root
+from history.entities import ENTITIES, Entity, root
 from history.record import ChangeType
-from history.timeline import absence, compose, neighbours, pages, paging
+from history.timeline import absence, compose, neighbours, paging
 from history.timeline.budget import Budget
-from history.timeline.neighbours import Keys, Pair, Place
 from history.timeline.paging import Slice
-from history.timeline.query import Absence, ApplicationQuery, NotFoundError, NoVersionError
+from history.timeline.query import (
+    Absence,
+    ApplicationQuery,
+    NotFoundError,
+    NoVersionError,
+    storable,
+)
 from history.timeline.reading import Reader
-from history.timeline.row import FIRST, IdKey, Key, VersionRow
+from history.timeline.row import FIRST, IdKey, Key, Keys, Named, Pair, Place, VersionRow
 from history.timeline.versions import Page, Version, parse
 
 
@@ -27,40 +33,35 @@ def timeline(reader: Reader, query: ApplicationQuery) -> Page:
     pages.page does.
     """
 
-    reader = reader.anew()
-
     def read(reader: Reader, after: Place | None, size: int, _: Sequence[VersionRow]) -> Slice:
         return _read(reader, query, after, size)
 
     found = paging.page(reader, query, read)
     if not found.versions and query.page_token is None:
-        if not any(reader.belongs(entity, query.id) for entity in PARTS):
+        if not reader.members(query.id):
             raise _unknown(query.id)
-        pages.check_retention(query.filters)
+        absence.check_retention(query.filters)
     return found
 
 
 def _read(reader: Reader, query: ApplicationQuery, after: Place | None, size: int) -> Slice:
-    found = reader.of_application(query.id, query.filters, query.order, after, size + 1)
+    found, keys = reader.of_application(query.id, query.filters, query.order, after, size + 1)
     shown, more = found[:size], len(found) > size
-    wanted: dict[Entity, list[IdKey]] = {}
+    known: dict[Entity, dict[str, Keys]] = defaultdict(dict)
+    for (entity, id), its in keys.items():
+        known[entity][id] = Keys(its)
+    wanted: dict[Entity, list[IdKey]] = defaultdict(list)
     for entity, id, key in shown:
-        wanted.setdefault(entity, []).append((id, key))
-    keys = {
-        entity: neighbours.all_keys(reader, entity, {id for id, _ in its})
-        for entity, its in wanted.items()
-    }
-    present = {
-        entity: [each for each in its if each[0] in keys[entity]] for entity, its in wanted.items()
-    }
-    reader.expect_documents(
-        {entity: neighbours.needed(its, keys[entity]) for entity, its in present.items()}
+        if id in known[entity]:
+            wanted[entity].append((id, key))
+    read = reader.documents(
+        {entity: neighbours.needed(its, known[entity]) for entity, its in wanted.items()}
     )
     pairs: dict[tuple[Entity, str, Key], Pair] = {}
     unread: set[tuple[Entity, str, Key]] = set()
-    for entity, its in present.items():
-        read, left = neighbours.first_fetched(reader, entity, its, keys[entity])
-        pairs |= {(entity, pair.row.id, pair.row.key): pair for pair in read}
+    for entity, places in wanted.items():
+        first, left = neighbours.first_pairs(reader, entity, places, known[entity], read[entity])
+        pairs |= {(entity, pair.row.id, pair.row.key): pair for pair in first}
         unread |= {(entity, *place) for place in left}
     ready = list(takewhile(lambda place: place not in unread, shown))
     kept = [pairs[place] for place in ready if place in pairs]
@@ -104,26 +105,22 @@ def at(reader: Reader, id: str, moment: datetime) -> ApplicationState:
     where these are large. Raises NoVersionError where the application did not exist, and
     OlderThanRetentionError where nothing is left of then.
     """
-    reader = reader.anew()
     parts: list[Version] = []
     budget = Budget()
     missing: list[MissingPart] = []
-    known = False
-    if paging.storable(id):
+    there: dict[Entity, dict[str, Keys]] = defaultdict(dict)
+    if storable(id):
         reader.old.want_application(id)
-        reader.expect_application(id)
-    there: dict[Entity, dict[str, Keys]] = {}
-    for entity in PARTS if paging.storable(id) else ():
-        ids = [id] if entity.root else reader.children(entity, id)
-        there[entity] = neighbours.all_keys(reader, entity, ids) if ids else {}
-    reader.expect_documents({entity: _needed(keys, moment) for entity, keys in there.items()})
+        for (entity, part), its in sorted(reader.members(id).items(), key=_by_kind):
+            there[entity][part] = Keys(its)
+    documents = reader.documents({entity: _needed(keys, moment) for entity, keys in there.items()})
     for entity, keys in there.items():
-        known = known or bool(keys)
+        read = documents[entity]
         current = {part: key for part in keys if (key := keys[part].current(moment))}
         gone = dict(current)
         left: Sequence[IdKey] = sorted(current.items())
         while left:
-            pairs, unread = neighbours.first_fetched(reader, entity, left[:AT_ONCE], keys)
+            pairs, unread = neighbours.first_pairs(reader, entity, left[:AT_ONCE], keys, read)
             left = [*unread, *left[AT_ONCE:]]
             found = [pair for pair in pairs if pair.row.product_instance_id == id or entity.root]
             parts += [
@@ -131,11 +128,14 @@ def at(reader: Reader, id: str, moment: datetime) -> ApplicationState:
             ]
             for pair in pairs:
                 del gone[pair.row.id]
+            if left:
+                wanted = neighbours.needed(left[:AT_ONCE], keys)
+                read = reader.documents({entity: wanted})[entity]
         rest = {part: keys[part] for part in keys if part not in current}
-        missing += _missing(reader, entity, id, moment, rest)
+        missing += _missing(reader, entity, id, moment, rest, documents[entity].rows)
         missing += [MissingPart(entity, part, Absence.REMOVED) for part in sorted(gone)]
     if not parts:
-        raise _nothing(id, known, missing)
+        raise _nothing(id, bool(there), missing)
     children = [part for part in parts if not part.entity.root]
     return ApplicationState(
         application=next((part for part in parts if part.entity.root), None),
@@ -161,13 +161,23 @@ def _within(budget: Budget, part: Version) -> Version:
     return part if budget.takes(part.size) or part.entity.root else part.without_snapshot()
 
 
+def _by_kind(found: tuple[Named, list[Key]]) -> tuple[int, str]:
+    (entity, id), _ = found
+    return ENTITIES.index(entity), id
+
+
 def _missing(
-    reader: Reader, entity: Entity, application: str, moment: datetime, known: Mapping[str, Keys]
+    reader: Reader,
+    entity: Entity,
+    application: str,
+    moment: datetime,
+    known: Mapping[str, Keys],
+    read: Mapping[IdKey, VersionRow],
 ) -> list[MissingPart]:
     """Those of these parts, all of whose stored versions are younger than the moment, that existed
     then nevertheless."""
     found = []
-    for row in neighbours.lowest(reader, entity, known):
+    for row in neighbours.lowest(reader, entity, known, read):
         id = row.id
         if entity.root or row.product_instance_id == application:
             why = absence.before(

@@ -12,6 +12,10 @@ from history.documents.exactjson import dumps
 PAGE_BYTES = 4 * 1024 * 1024
 # A page ends at the next version when it has taken this long.
 PAGE_SECONDS = 5.0
+# A path filter, blame and the history of a field read BATCH versions at a time; a page ends after
+# SCAN versions.
+BATCH = 250
+SCAN = 10_000
 # Changes of one version, and leaves of a blame, that one answer lists.
 MOST_CHANGES = 1_000
 MOST_LEAVES = 5_000

@@ -1,7 +1,8 @@
 """Makes versions of rows: compared with the previous version, with names and labels."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
 from functools import cache, cached_property
 
 from history import diff as differ
@@ -16,10 +17,9 @@ from history.record import ChangeType
 from history.requests import deadline
 from history.timeline import absence, budget, neighbours
 from history.timeline.budget import Listed
-from history.timeline.neighbours import Pair
 from history.timeline.query import Include
 from history.timeline.reading import Reader
-from history.timeline.row import VersionRow
+from history.timeline.row import Pair, Place, VersionRow
 from history.timeline.versions import LabelledChange, Version, parse
 
 _NOTHING = Diff((), [])
@@ -174,3 +174,47 @@ def _version(
         old=row.old,
         other_moment=reader.old.other_moment(pair.entity, row.id, row.version, row.updated_at),
     )
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """The version that set a value. exact: False if an older version, which the store does not
+    have, may have set it."""
+
+    version: int
+    type: ChangeType
+    updated_at: datetime
+    client_id: str
+    service: Author
+    author: Author | None
+    exact: bool
+
+
+def origins(reader: Reader, pairs: Collection[Pair]) -> Mapping[Place, Origin]:
+    """The version of each pair as an origin, by its place. No query where all were read
+    before.
+
+    The same pair may be given for many values; it is looked at once.
+    """
+    each_once = {pair.place: pair for pair in pairs}
+    authors = neighbours.authors(each_once.values())
+    return {
+        place: Origin(
+            version=pair.row.version,
+            type=ChangeType(pair.row.type),
+            updated_at=pair.row.updated_at,
+            client_id=pair.row.client_id,
+            service=authors[pair.row.client_id],
+            author=authors[pair.row.author] if pair.row.author is not None else None,
+            exact=_exact(reader, pair),
+        )
+        for place, pair in each_once.items()
+    }
+
+
+def _exact(reader: Reader, pair: Pair) -> bool:
+    """Whether no version is missing before it that may have set the value."""
+    row, before = pair.row, pair.before
+    if before is not None:
+        return before.version == row.version - 1
+    return absence.below(reader, pair.entity, row, parse(row.data)) is None

@@ -13,14 +13,13 @@ from history.documents.exactjson import dumps
 from history.entities import Entity
 from history.labels import Label
 from history.requests import deadline
-from history.timeline import compose, paging
-from history.timeline.blame import Origin, chain, origins
-from history.timeline.budget import Budget
-from history.timeline.neighbours import Pair
+from history.timeline import compose, neighbours, paging
+from history.timeline.budget import SCAN, Budget
+from history.timeline.compose import Origin
 from history.timeline.paging import follow
-from history.timeline.query import DEFAULT_PAGE_SIZE, BadParameterError, unknown
+from history.timeline.query import DEFAULT_PAGE_SIZE, BadParameterError, NoVersionError
 from history.timeline.reading import Reader
-from history.timeline.row import Key
+from history.timeline.row import Key, Pair
 from history.timeline.versions import parse
 
 
@@ -64,13 +63,16 @@ def field(
         version, moment, until, mark, *_rest = (*paging.read_token(binding, page_token), None)
         start = Key(version, moment)
     label = labels.catalogue().find(entity.name, path)
-    course = follow(reader.anew(), [entity], id, page_token, mark)
+    course = follow(reader, [entity], id, page_token, mark)
     if course.waits:  # which value is the next one is not known
         return FieldHistory(label, (), page_token)
-    scan = _scan(chain(course.reader, entity, id, start), path, size, until)
-    if not scan.versions and page_token is None:
-        raise unknown(entity.name, id)
-    set_by = origins(course.reader, [pair for pair, _, _ in scan.found])
+    try:
+        scan = _scan(neighbours.descending(course.reader, entity, id, start), path, size, until)
+    except NoVersionError:
+        if page_token is None:
+            raise
+        scan = _Scan([], None, None)  # retention has removed the rest
+    set_by = compose.origins(course.reader, [pair for pair, _, _ in scan.found])
     following = (*scan.following, scan.until, course.mark) if scan.following else None
     return FieldHistory(
         label=label,
@@ -81,32 +83,29 @@ def field(
 
 class _Scan(NamedTuple):
     """What one page found: the versions that set the value, each with the value and the moment of
-    the next one. following: where the next page begins. versions: how many were looked at."""
+    the next one. following: where the next page begins."""
 
     found: list[tuple[Pair, Maybe, datetime | None]]
     following: Key | None
     until: datetime | None
-    versions: int
 
 
 def _scan(pairs: Iterable[Pair], path: str, size: int, until: datetime | None) -> _Scan:
     found: list[tuple[Pair, Maybe, datetime | None]] = []
     before: Maybe = MISSING
-    scanned = 0
     budget = Budget()
-    for pair in pairs:
+    for scanned, pair in enumerate(pairs):
         deadline.check()
         data = parse(pair.row.data) if before is MISSING else before
         before = parse(pair.before.data) if pair.before else MISSING
         changed = differs(path, before, data, compose.identity(pair.entity))
-        spent = scanned and (scanned == paging.SCAN or budget.late)
+        spent = scanned and (scanned == SCAN or budget.late)
         if spent or (changed and len(found) == size):
-            return _Scan(found, pair.row.key, until, scanned)
+            return _Scan(found, pair.row.key, until)
         if changed:
             value = next((value for _, value in find(path, data)), MISSING)
             if not budget.takes(len(dumps(value)) if value is not MISSING else 0) and found:
-                return _Scan(found, pair.row.key, until, scanned)
+                return _Scan(found, pair.row.key, until)
             found.append((pair, value, until))
             until = pair.row.updated_at
-        scanned += 1
-    return _Scan(found, None, until, scanned)
+    return _Scan(found, None, until)

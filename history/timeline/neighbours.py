@@ -1,45 +1,18 @@
 """Which version a version is compared with, and which versions between them are missing."""
 
-from bisect import bisect_left, bisect_right
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from datetime import datetime, timedelta
-from functools import cached_property
-from itertools import pairwise, takewhile
-from typing import NamedTuple
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from datetime import datetime
+from itertools import takewhile
+from types import MappingProxyType
+from typing import NamedTuple, TypeAlias
 
 from history import people
-from history.entities import ENTITIES, Entity
+from history.entities import Entity
 from history.people import Author, unnamed
+from history.timeline.budget import BATCH
+from history.timeline.query import storable, unknown
 from history.timeline.reading import Reader
-from history.timeline.row import FIRST, IdKey, Key, VersionRow
-
-
-class Place(NamedTuple):
-    """The position of a version in any timeline, also a merged one. kind: an index of ENTITIES."""
-
-    updated_at: datetime
-    kind: int
-    id: str
-    version: int
-
-
-# How wrong clocks may be before times prove nothing.
-CLOCK_TOLERANCE = timedelta(days=1)
-
-
-class Pair(NamedTuple):
-    """A version and the one it is compared with; None where the store has no lower one. trusted:
-    as in Keys."""
-
-    entity: Entity
-    row: VersionRow
-    before: VersionRow | None
-    trusted: bool = True
-
-    @property
-    def place(self) -> Place:
-        row = self.row
-        return Place(row.updated_at, ENTITIES.index(self.entity), row.id, row.version)
+from history.timeline.row import LAST, Documents, IdKey, Key, Keys, Pair, VersionRow
 
 
 def authors(pairs: Iterable[Pair]) -> dict[str, Author]:
@@ -56,76 +29,6 @@ def authors(pairs: Iterable[Pair]) -> dict[str, Author]:
             else:
                 known[login] = unnamed(login) if named[0] is None else Author(login, *named)
     return known | people.authors(unknown - known.keys())
-
-
-class Keys:
-    """All keys of one entity that the store has, ascending."""
-
-    def __init__(self, keys: Sequence[Key]) -> None:
-        self._keys = sorted(keys)
-
-    @property
-    def newest(self) -> Key | None:
-        return self._keys[-1] if self._keys else None
-
-    @property
-    def lowest(self) -> Key | None:
-        return self._keys[0] if self._keys else None
-
-    @cached_property
-    def trusted(self) -> bool:
-        """Whether the times follow the numbers, up to CLOCK_TOLERANCE."""
-        newest = FIRST.updated_at
-        for key in self._keys:
-            if newest - key.updated_at > CLOCK_TOLERANCE:
-                return False
-            newest = max(newest, key.updated_at)
-        return True
-
-    @cached_property
-    def ordered(self) -> bool:
-        """Whether the order of times is that of numbers, each of which was given once."""
-        return all(
-            low.version < high.version and low.updated_at <= high.updated_at
-            for low, high in pairwise(self._keys)
-        )
-
-    def above(self, key: Key) -> Key:
-        """The key directly above this one, which must not be the highest."""
-        return self._keys[bisect_right(self._keys, key)]
-
-    def current(self, moment: datetime) -> Key | None:
-        """The highest key that was there at the moment; None before the first one."""
-        there = (key for key in reversed(self._keys) if key.updated_at <= moment)
-        return next(there, None)
-
-    def up_to(self, key: Key) -> Key | None:
-        """This key, or the highest one below it; None if there is none."""
-        place = bisect_right(self._keys, key)
-        return self._keys[place - 1] if place else None
-
-    def previous(self, key: Key) -> Key | None:
-        """The key with the nearest lower version number; None if there is none.
-
-        Where a producer gave that number twice: the latest one that is not younger than `key`,
-        else the oldest.
-        """
-        below = bisect_left(self._keys, key.version, key=_version)
-        if below == 0:
-            return None
-        number = self._keys[below - 1].version
-        start = bisect_left(self._keys, number, key=_version)
-        twins = [twin.updated_at for twin in self._keys[start:below]]
-        return self._keys[start + max(0, bisect_right(twins, key.updated_at) - 1)]
-
-    def of_version(self, version: int) -> Sequence[Key]:
-        """Every key with this version number: none, one, or the twins."""
-        start = bisect_left(self._keys, version, key=_version)
-        return self._keys[start : bisect_right(self._keys, version, key=_version)]
-
-
-def _version(key: Key) -> int:
-    return key.version
 
 
 def previous_in_page(page: Collection[VersionRow]) -> dict[Key, VersionRow]:
@@ -178,7 +81,7 @@ def pair_up(
     wanted = {key: keys.previous(key) for key in rest}
     found = {row.key: row for row in around}
     unread = [key for key in dict.fromkeys(wanted.values()) if key is not None and key not in found]
-    read, left = reader.first_bodies(entity, [(id, key) for key in unread])
+    read, left = reader.documents({entity: [(id, key) for key in unread]})[entity]
     found.update((key, row) for (_, key), row in read.items())
     before = proven | {key: found[low] for key, low in wanted.items() if low in found}
     late = {key for _, key in left}
@@ -187,26 +90,36 @@ def pair_up(
 
 
 def fetch(
-    reader: Reader, entity: Entity, wanted: Sequence[IdKey], known: Mapping[str, Keys]
+    reader: Reader,
+    entity: Entity,
+    wanted: Sequence[IdKey],
+    known: Mapping[str, Keys],
+    read: Mapping[IdKey, VersionRow] = MappingProxyType({}),
 ) -> list[Pair]:
     """The versions of one kind with these ids and keys, each with its previous version; `known`
-    has all keys of those ids. One query, more if they are large. What retention has just removed
-    is left out."""
+    has all keys of those ids, `read` what was read before. One query, more if they are large; none
+    if all was read. What retention has just removed is left out."""
     found: list[Pair] = []
     left = wanted
     while left:
-        pairs, left = first_fetched(reader, entity, left, known)
+        lacking = [place for place in needed(left, known) if place not in read]
+        rows, unread = reader.documents({entity: lacking})[entity] if lacking else ({}, [])
+        pairs, left = first_pairs(reader, entity, left, known, Documents({**read, **rows}, unread))
         found += pairs
     return found
 
 
-def first_fetched(
-    reader: Reader, entity: Entity, wanted: Sequence[IdKey], known: Mapping[str, Keys]
+def first_pairs(
+    reader: Reader,
+    entity: Entity,
+    wanted: Sequence[IdKey],
+    known: Mapping[str, Keys],
+    documents: Documents,
 ) -> tuple[list[Pair], Sequence[IdKey]]:
-    """The first of them as in fetch, as many as may be read at once, and those not read yet."""
+    """The first of them as in fetch, as many as these documents of `needed` allow, and the
+    others."""
     lower = _lower(wanted, known)
-    read, unread = reader.first_bodies(entity, needed(wanted, known))
-    late = set(unread)
+    read, late = dict(documents.rows), set(documents.unread)
     pairs: list[Pair] = []
     for number, place in enumerate(wanted):
         id, low = place[0], lower[place]
@@ -223,7 +136,7 @@ def first_fetched(
 
 
 def needed(wanted: Sequence[IdKey], known: Mapping[str, Keys]) -> list[IdKey]:
-    """The versions that first_fetched reads for these."""
+    """The versions that the pairs of these consist of."""
     lower = _lower(wanted, known)
     found: dict[IdKey, None] = {}
     for id, key in wanted:
@@ -236,16 +149,77 @@ def _lower(wanted: Sequence[IdKey], known: Mapping[str, Keys]) -> dict[IdKey, Ke
     return {place: known[place[0]].previous(place[1]) for place in wanted}
 
 
-def lowest(reader: Reader, entity: Entity, known: Mapping[str, Keys]) -> Iterator[VersionRow]:
-    """The lowest stored version of each of these entities, by id. One query, more if they are
-    large. What retention has just removed is left out."""
+def lowest(
+    reader: Reader, entity: Entity, known: Mapping[str, Keys], read: Mapping[IdKey, VersionRow]
+) -> Iterator[VersionRow]:
+    """The lowest stored version of each of these entities, by id; `read` has those read before.
+    No query if these are all, else one, more if they are large. What retention has just removed is
+    left out."""
     wanted = sorted((id, keys.lowest) for id, keys in known.items() if keys.lowest is not None)
-    left: Sequence[IdKey] = wanted
-    while left:
-        read, left = reader.first_bodies(entity, left)
-        yield from (read[place] for place in sorted(read))
+    lacking = [place for place in wanted if place not in read]
+    found = {**read, **reader.bodies(entity, lacking)}
+    yield from (found[place] for place in wanted if place in found)
 
 
-def all_keys(reader: Reader, entity: Entity, ids: Collection[str]) -> dict[str, Keys]:
-    """The keys of these entities, without those of which the store has nothing."""
-    return {id: Keys(keys) for id, keys in reader.keys(entity, ids).items()}
+class Known(NamedTuple):
+    """All keys of one entity, and those of its versions that came with them."""
+
+    keys: Keys
+    rows: Mapping[IdKey, VersionRow]
+
+
+def known(reader: Reader, entity: Entity, id: str, below: Sequence[Key], count: int) -> Known:
+    """An entity with its highest versions up to each of these numbers and moments, this many of
+    each. The old service is asked too. One query. Raises NoVersionError where there is nothing of
+    it."""
+    if storable(id):
+        reader.old.want(entity, id)
+        keys, rows = reader.newest(entity, id, below, count)
+        if keys:
+            return Known(Keys(keys), rows)
+    raise unknown(entity.name, id)
+
+
+# Given all keys and the last one that was read: the key at which to go on; None for the next one.
+Skip: TypeAlias = Callable[[Keys, Key], Key | None]
+
+
+def descending(
+    reader: Reader, entity: Entity, id: str, start: Key | None = None, skip: Skip | None = None
+) -> Iterator[Pair]:
+    """The versions from the highest number (or from `start`) down; each is the one that the pair
+    before it was compared with. A twin that no version is compared with is not among them.
+
+    `start` itself comes first; if the store no longer has it, the next lower key does. One query
+    for all keys and the first BATCH versions, one for every BATCH of the others, or READ_BYTES:
+    linear in their number. skip: is asked after each of these, from the first pair on; the pair
+    after the versions that it leaves out begins at its key. Raises NoVersionError where there is
+    nothing of the entity.
+    """
+    keys, rows = known(reader, entity, id, [start or LAST], BATCH)
+    key = keys.newest if start is None else keys.up_to(start)
+    upper: VersionRow | None = None
+    most, begun = BATCH, False
+    while key is not None:
+        batch = [key]
+        while len(batch) < most and (lower := keys.previous(batch[-1])) is not None:
+            batch.append(lower)
+        lacking = [(id, each) for each in batch if (id, each) not in rows]
+        found, left = reader.documents({entity: lacking})[entity]
+        read, rows, unread = {**rows, **found}, {}, {place for _, place in left}
+        most = min(BATCH, max(1, 2 * len(read)))  # where they are large, all are measured
+        batch = list(takewhile(lambda each: each not in unread, batch))  # noqa: B023 - used at once
+        for each in batch:
+            row = read.get((id, each))  # None if retention has just removed it
+            if upper is not None:
+                yield Pair(entity, upper, row, keys.trusted)
+                begun = True
+            if row is None:
+                return
+            upper = row
+        key = keys.previous(batch[-1])
+        further = skip(keys, batch[-1]) if skip and begun and key is not None else None
+        if further is not None:
+            key, upper = further, None
+    if upper is not None:
+        yield Pair(entity, upper, None, keys.trusted)

@@ -16,17 +16,17 @@ from history.diff import BadPath, PathFault, parse, touches
 from history.entities import Entity
 from history.record import ID_LENGTH
 from history.requests import deadline
-from history.timeline import compose
+from history.timeline import budget, compose
 from history.timeline.budget import Budget
-from history.timeline.neighbours import Pair, Place
 from history.timeline.query import (
     MAX_PAGE_SIZE,
     AnyQuery,
     BadParameterError,
     NoVersionError,
+    storable,
 )
 from history.timeline.reading import Reader
-from history.timeline.row import VersionRow
+from history.timeline.row import Pair, Place, VersionRow
 from history.timeline.versions import Page, Version
 
 PREFIX = "v1:"
@@ -111,11 +111,6 @@ def follow(
     return Course(alone, mark)
 
 
-# A path filter reads BATCH versions at a time, and ends the page after SCAN versions.
-BATCH = 250
-SCAN = 10_000
-
-
 class Slice(NamedTuple):
     """Versions in display order; end: the place of the last one if more follow, else None."""
 
@@ -173,7 +168,7 @@ class _Page:
     def fill(self, read: Slices) -> None:
         """Read until the page is full, its budget is spent, or nothing follows. With a path filter
         even a full page goes on, to see if any other version fits."""
-        most = wanted = self._query.page_size if self._path is None else BATCH
+        most = wanted = self._query.page_size if self._path is None else budget.BATCH
         carry: Sequence[VersionRow] = ()
         while True:
             left = self._query.page_size - len(self.versions)
@@ -183,7 +178,7 @@ class _Page:
                 return
             self.place = batch.end
             full = self._path is None and len(self.versions) == self._query.page_size
-            if batch.end is None or full or self._budget.late or self._examined >= SCAN:
+            if batch.end is None or full or self._budget.late or self._examined >= budget.SCAN:
                 return
             # PostgreSQL measures also those that are too large to be sent.
             wanted = max(1, min(most, 2 * len(batch.pairs)))
@@ -207,11 +202,6 @@ class _Page:
             self._examined += 1
             self.place = pair.place
         return False
-
-
-def storable(id: str) -> bool:
-    """Whether an entity can have this id."""
-    return 0 < len(id) <= ID_LENGTH and "\0" not in id
 
 
 def check_size(size: int) -> None:

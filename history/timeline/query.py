@@ -9,7 +9,7 @@ from typing import TypeAlias
 from django.utils.translation import gettext as _
 
 from history.entities import ENTITIES, Entity
-from history.record import ChangeType
+from history.record import ID_LENGTH, ChangeType
 
 DEFAULT_PAGE_SIZE = 50
 MAX_PAGE_SIZE = 500
@@ -76,9 +76,17 @@ class NoVersionError(NotFoundError):
     """The store has no such version, or no version of this entity at all."""
 
 
-def unknown(kind: str, id: str) -> NoVersionError:
-    """The error for an entity of which the store has nothing."""
-    return NoVersionError(_("the store has no version of {kind} {id}").format(kind=kind, id=id))
+def storable(id: str) -> bool:
+    """Whether an entity can have this id."""
+    return 0 < len(id) <= ID_LENGTH and "\0" not in id
+
+
+def unknown(kind: str, id: str, *, archive: bool = False) -> NoVersionError:
+    """The error for an entity of which the store, and the archive if it was asked, has nothing."""
+    text = _("the store has no version of {kind} {id}")
+    if archive:
+        text = _("neither store nor archive has a version of {kind} {id}")
+    return NoVersionError(text.format(kind=kind, id=id))
 
 
 class OlderThanRetentionError(NotFoundError):

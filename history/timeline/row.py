@@ -1,10 +1,14 @@
-"""What the sources give: the rows of versions, and the keys that name them."""
+"""What the sources give: the rows of versions, the keys that name them, and which key comes before
+which."""
 
-from collections.abc import Callable, Sequence
-from datetime import UTC, datetime
+from bisect import bisect_left, bisect_right
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from functools import cached_property
+from itertools import pairwise
 from typing import Any, NamedTuple, TypeAlias
 
-from history.entities import Entity
+from history.entities import ENTITIES, Entity
 from history.record import MAX_VERSION
 
 
@@ -42,12 +46,10 @@ class VersionRow(NamedTuple):
         return Key(self.version, self.updated_at)
 
 
-# Identifies a version of any entity of one kind.
+# Identifies an entity, a version of any entity of one kind, and a version of any kind.
+Named: TypeAlias = tuple[Entity, str]
 IdKey: TypeAlias = tuple[str, Key]
-# Reads as first_bodies does.
-FirstBodies: TypeAlias = Callable[
-    [Entity, Sequence[IdKey]], tuple[dict[IdKey, VersionRow], Sequence[IdKey]]
-]
+Located: TypeAlias = tuple[Entity, str, Key]
 
 
 class Read(NamedTuple):
@@ -58,8 +60,11 @@ class Read(NamedTuple):
     unread: list[IdKey]
 
 
-# A version in a merged timeline: updated_at, index of the kind, id, version.
-Position: TypeAlias = tuple[datetime, int, str, int]
+class Documents(NamedTuple):
+    """Versions of one kind by id and key. unread: as in Read."""
+
+    rows: dict[IdKey, VersionRow]
+    unread: list[IdKey]
 
 
 class Newest(NamedTuple):
@@ -71,3 +76,101 @@ class Newest(NamedTuple):
 
 # Entity, id and number of a version.
 Numbered: TypeAlias = tuple[Entity, str, int]
+
+
+class Place(NamedTuple):
+    """The position of a version in any timeline, also a merged one. kind: an index of ENTITIES."""
+
+    updated_at: datetime
+    kind: int
+    id: str
+    version: int
+
+
+# How wrong clocks may be before times prove nothing.
+CLOCK_TOLERANCE = timedelta(days=1)
+
+
+class Pair(NamedTuple):
+    """A version and the one it is compared with; None where the store has no lower one. trusted:
+    as in Keys."""
+
+    entity: Entity
+    row: VersionRow
+    before: VersionRow | None
+    trusted: bool = True
+
+    @property
+    def place(self) -> Place:
+        row = self.row
+        return Place(row.updated_at, ENTITIES.index(self.entity), row.id, row.version)
+
+
+class Keys:
+    """All keys of one entity that the store has, ascending."""
+
+    def __init__(self, keys: Sequence[Key]) -> None:
+        self._keys = sorted(keys)
+
+    @property
+    def newest(self) -> Key | None:
+        return self._keys[-1] if self._keys else None
+
+    @property
+    def lowest(self) -> Key | None:
+        return self._keys[0] if self._keys else None
+
+    @cached_property
+    def trusted(self) -> bool:
+        """Whether the times follow the numbers, up to CLOCK_TOLERANCE."""
+        newest = FIRST.updated_at
+        for key in self._keys:
+            if newest - key.updated_at > CLOCK_TOLERANCE:
+                return False
+            newest = max(newest, key.updated_at)
+        return True
+
+    @cached_property
+    def ordered(self) -> bool:
+        """Whether the order of times is that of numbers, each of which was given once."""
+        return all(
+            low.version < high.version and low.updated_at <= high.updated_at
+            for low, high in pairwise(self._keys)
+        )
+
+    def above(self, key: Key) -> Key:
+        """The key directly above this one, which must not be the highest."""
+        return self._keys[bisect_right(self._keys, key)]
+
+    def current(self, moment: datetime) -> Key | None:
+        """The highest key that was there at the moment; None before the first one."""
+        there = (key for key in reversed(self._keys) if key.updated_at <= moment)
+        return next(there, None)
+
+    def up_to(self, key: Key) -> Key | None:
+        """This key, or the highest one below it; None if there is none."""
+        place = bisect_right(self._keys, key)
+        return self._keys[place - 1] if place else None
+
+    def previous(self, key: Key) -> Key | None:
+        """The key with the nearest lower version number; None if there is none.
+
+        Where a producer gave that number twice: the latest one that is not younger than `key`,
+        else the oldest.
+        """
+        below = bisect_left(self._keys, key.version, key=_version)
+        if below == 0:
+            return None
+        number = self._keys[below - 1].version
+        start = bisect_left(self._keys, number, key=_version)
+        twins = [twin.updated_at for twin in self._keys[start:below]]
+        return self._keys[start + max(0, bisect_right(twins, key.updated_at) - 1)]
+
+    def of_version(self, version: int) -> Sequence[Key]:
+        """Every key with this version number: none, one, or the twins."""
+        start = bisect_left(self._keys, version, key=_version)
+        return self._keys[start : bisect_right(self._keys, version, key=_version)]
+
+
+def _version(key: Key) -> int:
+    return key.version

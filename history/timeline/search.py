@@ -20,7 +20,7 @@ from history.documents.exactjson import Json
 from history.entities import BY_NAME, CHILDREN, ENTITIES, SEARCH_VALUE_LENGTH, Entity, root
 from history.record import ChangeType
 from history.timeline import paging
-from history.timeline.query import DEFAULT_PAGE_SIZE, BadParameterError
+from history.timeline.query import DEFAULT_PAGE_SIZE, BadParameterError, storable
 from history.timeline.reading import Reader
 from history.timeline.row import Key, Newest, VersionRow
 from history.timeline.versions import parse
@@ -111,7 +111,7 @@ def _find(reader: Reader, texts: Sequence[str]) -> dict[str, Hits]:
     found: dict[str, dict[Carrier, Found]] = {text: {} for text in texts}
     # Keys that are masked for the reader find nothing: the number of hits would tell who has a
     # value.
-    asked = reader.first(texts, list(filter(paging.storable, texts)), MAX_DOCUMENTS + 1)
+    asked = reader.first(texts, list(filter(storable, texts)), MAX_DOCUMENTS + 1)
     for entity in ENTITIES:
         for id, newest in asked.newest[entity].items():
             found[id][Carrier(entity, id)] = Found(entity, id, ID, newest, newest.updated_at)
@@ -220,7 +220,6 @@ def search(
     binding = ("search", text, "marks")
     marks = b"" if page_token is None else b64decode(paging.read_token(binding, page_token)[0])
     shown = {marks[at : at + MARK] for at in range(0, len(marks), MARK)}
-    reader = reader.anew()
     found = _find(reader, [text])[text]
     rest = [hit for hit in found.hits if hit.mark not in shown]
     here, following = rest[:size], None
@@ -234,7 +233,6 @@ def search_all(
     reader: Reader, texts: Sequence[str], size: int = DEFAULT_PAGE_SIZE
 ) -> dict[str, Results]:
     """The first results of each of these texts, without tokens. As many queries as for one."""
-    reader = reader.anew()
     found = _find(reader, list(filter(_searchable, texts)))
     loaded = iter(_load(reader, [hit for its in found.values() for hit in its.hits[:size]]))
     results = {
@@ -247,7 +245,6 @@ def search_all(
 def documents(reader: Reader, carriers: Collection[Carrier]) -> dict[Carrier, Json]:
     """The newest snapshots of these, without those of which the store has none. For a deleted one
     it may be older than its newest version. One query for each kind."""
-    reader = reader.anew()
     found: dict[Carrier, Json] = {}
     for entity in ENTITIES:
         ids = [carrier.id for carrier in carriers if carrier.entity is entity]

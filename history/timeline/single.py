@@ -1,6 +1,6 @@
 """One version of an entity, by its number or by a moment, and any two compared."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from datetime import datetime
 from typing import NamedTuple
@@ -14,8 +14,8 @@ from history.diff.path import split
 from history.documents.exactjson import Json
 from history.entities import Entity
 from history.timeline import absence, compose, neighbours
-from history.timeline.neighbours import Keys, Pair
-from history.timeline.paging import check_path, storable
+from history.timeline.neighbours import Known
+from history.timeline.paging import check_path
 from history.timeline.query import (
     EVERYTHING,
     Absence,
@@ -23,10 +23,9 @@ from history.timeline.query import (
     NotFoundError,
     NoVersionError,
     OlderThanRetentionError,
-    unknown,
 )
 from history.timeline.reading import Reader
-from history.timeline.row import LAST, Key, VersionRow
+from history.timeline.row import LAST, Key, Pair, VersionRow
 from history.timeline.versions import LabelledChange, Version, parse
 
 REMOVED = Absence.REMOVED
@@ -58,10 +57,9 @@ def version(
     NoVersionError, OlderThanRetentionError."""
     if first is not None:
         check_path(reader, [entity], first)
-    reader = reader.anew()
-    keys = all_keys(reader, entity, id, Key(number, made or LAST.updated_at))
-    key = _key(reader, entity, id, number, made, keys)
-    return _show(reader, entity, id, key, keys, include, first)
+    known = neighbours.known(reader, entity, id, [Key(number, made or LAST.updated_at)], PAIR)
+    key = _key(reader, entity, id, number, made, known)
+    return _show(reader, entity, id, key, known, include, first)
 
 
 class Twin(NamedTuple):
@@ -75,9 +73,8 @@ class Twin(NamedTuple):
 def twins(reader: Reader, entity: Entity, id: str, number: int) -> list[Twin]:
     """The versions with this number, by the time when they were made. Raises NoVersionError where
     the store has nothing of this entity."""
-    reader = reader.anew()
-    there = all_keys(reader, entity, id).of_version(number)
-    theirs = reader.twins(entity, id, number, there)
+    there = neighbours.known(reader, entity, id, (), 0).keys.of_version(number)
+    theirs = _old_twins(reader, entity, id, number, there)
     found = [Twin(key.updated_at, old=False) for key in there]
     return sorted([*found, *(Twin(key.updated_at, old=True) for key in theirs)])
 
@@ -86,12 +83,11 @@ def at(reader: Reader, entity: Entity, id: str, moment: datetime) -> Version:
     """The version that was current at a moment: the highest number that was there by then. Its
     patch and changes are left out. One query. Raises NoVersionError where the entity did not
     exist yet, OlderThanRetentionError where what it was then is not kept."""
-    reader = reader.anew()
-    keys = all_keys(reader, entity, id, Key(LAST.version, moment))
-    key = keys.current(moment)
+    known = neighbours.known(reader, entity, id, [Key(LAST.version, moment)], PAIR)
+    key = known.keys.current(moment)
     if key is None:
-        raise _not_yet(reader, entity, id, moment, keys)
-    return _show(reader, entity, id, key, keys, frozenset())
+        raise _not_yet(reader, entity, id, moment, known)
+    return _show(reader, entity, id, key, known, frozenset())
 
 
 def compare(
@@ -104,12 +100,12 @@ def compare(
     after_made: datetime | None = None,
 ) -> Comparison:
     """Two versions of one entity, each named and refused as by version()."""
-    reader = reader.anew()
     wanted = ((before, before_made), (after, after_made))
     below = [Key(number, made or LAST.updated_at) for number, made in wanted]
-    keys = all_keys(reader, entity, id, *below)
-    pair = [_key(reader, entity, id, number, made, keys) for number, made in wanted]
-    found = neighbours.fetch(reader, entity, [(id, key) for key in pair], {id: keys})
+    known = neighbours.known(reader, entity, id, below, PAIR)
+    pair = [_key(reader, entity, id, number, made, known) for number, made in wanted]
+    places = [(id, key) for key in pair]
+    found = neighbours.fetch(reader, entity, places, {id: known.keys}, known.rows)
     if len(found) < len(pair):
         raise OlderThanRetentionError(_("retention has just removed one of the versions"))
     both = Pair(entity, found[1].row, found[0].row)
@@ -119,34 +115,29 @@ def compare(
     return Comparison(shown[0], shown[1], everything.patch, changed)
 
 
-def all_keys(reader: Reader, entity: Entity, id: str, *below: Key) -> Keys:
-    """The keys of an entity; below: with the versions up to these, and the ones before them, which
-    are read in the same statement. Raises NoVersionError where the store has nothing of this
-    entity."""
-    if storable(id):
-        reader.old.want(entity, id)
-        if below:
-            reader.expect(entity, id, below, PAIR)
-    keys = neighbours.all_keys(reader, entity, [id]).get(id) if storable(id) else None
-    if keys is None:
-        raise unknown(entity.name, id)
-    return keys
-
-
 def _key(
-    reader: Reader, entity: Entity, id: str, number: int, made: datetime | None, keys: Keys
+    reader: Reader, entity: Entity, id: str, number: int, made: datetime | None, known: Known
 ) -> Key:
-    there = keys.of_version(number)
+    there = known.keys.of_version(number)
     if not there or (made and Key(number, made) not in there):
         reader.confine(entity, [id])
     if not there:
-        raise _no_version(reader, entity, id, number, keys)
+        raise _no_version(reader, entity, id, number, known)
     key = Key(number, made) if made else there[-1]
-    if key not in there and key not in reader.twins(entity, id, number, there):
+    if key not in there and key not in _old_twins(reader, entity, id, number, there):
         text = _("version {n} of {kind} {id} made at {moment}")
         name = text.format(n=number, kind=entity.name, id=id, moment=made)
         raise absence.error(Absence.UNKNOWN, name, number)
     return key
+
+
+def _old_twins(
+    reader: Reader, entity: Entity, id: str, number: int, there: Collection[Key]
+) -> list[Key]:
+    """The key that the old service has of a version of which the store has these, with other
+    times: one or none. The old service's clock gave the version another time."""
+    theirs = (key for key in reader.old_keys(entity, id) if key.version == number)
+    return [key for key in theirs if there and key not in there]
 
 
 def _show(
@@ -154,22 +145,25 @@ def _show(
     entity: Entity,
     id: str,
     key: Key,
-    keys: Keys,
+    known: Known,
     include: frozenset[Include],
     first: str | None = None,
 ) -> Version:
-    pairs = neighbours.fetch(reader, entity, [(id, key)], {id: keys})
+    pairs = neighbours.fetch(reader, entity, [(id, key)], {id: known.keys}, known.rows)
     if not pairs:
         raise OlderThanRetentionError(_("retention has just removed it"))
     return compose.versions(reader, pairs, include, first)[0]
 
 
-def _no_version(reader: Reader, entity: Entity, id: str, number: int, keys: Keys) -> NotFoundError:
+def _no_version(
+    reader: Reader, entity: Entity, id: str, number: int, known: Known
+) -> NotFoundError:
     """The exception for a number that the store does not have, though it has others."""
     name = _("version {n} of {kind} {id}").format(n=number, kind=entity.name, id=id)
+    keys = known.keys
     lower = keys.previous(Key(number, LAST.updated_at))
     if lower is None:
-        row = _lowest(reader, entity, id, keys)
+        row = _lowest(reader, entity, id, known)
         why = (
             absence.below(reader, entity, row, parse(row.data), trusted=keys.trusted)
             if row
@@ -183,20 +177,21 @@ def _no_version(reader: Reader, entity: Entity, id: str, number: int, keys: Keys
 
 
 def _not_yet(
-    reader: Reader, entity: Entity, id: str, moment: datetime, keys: Keys
+    reader: Reader, entity: Entity, id: str, moment: datetime, known: Known
 ) -> NotFoundError:
     """The exception for a moment before all versions that the store has."""
-    row = _lowest(reader, entity, id, keys)
+    row = _lowest(reader, entity, id, known)
     why: Absence | None = REMOVED
     if row is not None:
-        why = absence.before(reader, entity, row, parse(row.data), moment, trusted=keys.trusted)
+        trusted = known.keys.trusted
+        why = absence.before(reader, entity, row, parse(row.data), moment, trusted=trusted)
     text = _("{kind} {id} at that moment")
     return absence.error(why, text.format(kind=entity.name, id=id))
 
 
-def _lowest(reader: Reader, entity: Entity, id: str, keys: Keys) -> VersionRow | None:
+def _lowest(reader: Reader, entity: Entity, id: str, known: Known) -> VersionRow | None:
     """The lowest stored version; None where retention has just removed it."""
-    return next(neighbours.lowest(reader, entity, {id: keys}), None)
+    return next(neighbours.lowest(reader, entity, {id: known.keys}, known.rows), None)
 
 
 def masked_values(entity: Entity, data: Json) -> dict[str, str]:

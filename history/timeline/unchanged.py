@@ -13,9 +13,8 @@ from history.diff.blame import Steps
 from history.documents.exactjson import Json, dumps, loads
 from history.entities import Entity
 from history.requests import deadline
-from history.timeline.neighbours import Keys
 from history.timeline.reading import Reader
-from history.timeline.row import Key
+from history.timeline.row import Key, Keys
 from history.timeline.sources.statements import sql
 
 # As PostgreSQL holds it, not as it is shown: it is compared with others there.

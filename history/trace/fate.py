@@ -106,7 +106,6 @@ def of_version(reader: Reader, entity: Entity, id: str, number: int) -> Fate:
     """What became of a version. What is stored is `stored`, whatever else happened. id: one that an
     entity can have. Up to nine queries. Raises what need_to_know.permit raises."""
     name = Name(entity.name, id, number)
-    reader = reader.anew()
     keys = reader.of_store().keys(entity, [id]).get(id, [])
     answered = bool(keys) or reader.old.want(entity, id)
     reader.viewer.look.read(reader.confine(entity, [id]))
@@ -122,7 +121,7 @@ def of_version(reader: Reader, entity: Entity, id: str, number: int) -> Fate:
     if before is not None or _removed(reader, entity, id, number):
         place, at = (before.place, before.settled_at) if before else (None, None)
         return Fate(state=State.EXPIRED, how=How.REMOVED, name=name, place=place, at=at)
-    theirs = reader.only_old(entity, id, keys)
+    theirs = {key.version for key in reader.old_keys(entity, id)}
     if number in theirs:
         return Fate(state=State.UNKNOWN, how=How.ONLY_OLD, name=name)
     never = bool(keys) and number > max((*theirs, *(key.version for key in keys)))

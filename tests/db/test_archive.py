@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from psycopg import sql
 
 from annals import env
-from history.archive import manifest, parquet, read, write
+from history.archive import manifest, noted, parquet, read, write
 from history.archive.restore import release, restore
 from history.archive.store import ArchiveError, Store
 from history.archive.write import DayArchiver, archive
@@ -293,11 +293,11 @@ def test_versions_of_one_id_are_read_by_row_group(
     assert len(groups_read) <= 2
     assert read.versions(store, PRODUCT, "missing") == []
     assert read.versions(store, PRODUCT, "Б0042", since=OLD + timedelta(days=1)) == []
-    assert manifest.newest_day(PRODUCT) == OLD
-    assert manifest.newest_day(TASK) is None
-    assert manifest.may_have(PRODUCT, "Б0042")
-    assert not manifest.may_have(PRODUCT, "0")
-    assert not manifest.may_have(TASK, "Б0042")
+    assert noted.newest_day(PRODUCT) == OLD
+    assert noted.newest_day(TASK) is None
+    assert noted.may_have(PRODUCT, "Б0042")
+    assert not noted.may_have(PRODUCT, "0")
+    assert not noted.may_have(TASK, "Б0042")
 
 
 @pytest.fixture

@@ -32,7 +32,7 @@ from history.timeline import (
     Sort,
     Version,
 )
-from history.timeline.sources import old as old_source
+from history.timeline.sources import old_service as old_source
 from history.timeline.sources.tables import Tables
 from tests.apache import certificates
 from tests.db.replaced import use

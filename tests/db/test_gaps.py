@@ -24,7 +24,7 @@ from history.gap_models import GapDay, GapDocument, GapPending, GapRun, VersionG
 from history.gaps import read, scan
 from history.gaps.run import GapsOutcome, run
 from history.record import ChangeType
-from history.timeline.neighbours import CLOCK_TOLERANCE
+from history.timeline.row import CLOCK_TOLERANCE
 from ingest.models import Quarantined
 from tests.db.ingested import empty
 from tests.db.store import T0, Store

@@ -1,23 +1,35 @@
-"""Every source answers as a model in memory does: the tables, and the tables with the old service
-that has the rest of the same history."""
+"""Every source answers as a model in memory does: the tables, and the tables with others that have
+a part of the same history, or all of it."""
 
+import json
 from collections.abc import Callable
 from datetime import datetime
 from itertools import product
+from pathlib import Path
 from random import Random
 from typing import Any, NamedTuple
 
 import pytest
+from django.conf import settings
+from msgspec.structs import replace
 
-from history.entities import BY_NAME, ENTITIES, ROOT, Entity, root
+from history.archive.store import Store as Files
+from history.archive.write import DayArchiver
+from history.base import clock
+from history.daily import days
+from history.entities import BY_NAME, ROOT, Entity, root
 from history.fallback import Asked, OldVersion, Service, Subject
+from history.partitions.maintain import maintain
+from history.partitions.plan import Policy
 from history.record import ChangeType
 from history.timeline.query import Filters, Order, Query, Sort
 from history.timeline.row import FIRST, LAST, Key
+from history.timeline.sources.archive import Archive
 from history.timeline.sources.merged import Merged
-from history.timeline.sources.old import OldService
-from history.timeline.sources.source import Source
+from history.timeline.sources.old_service import OldService
+from history.timeline.sources.source import Other, Source
 from history.timeline.sources.tables import Tables
+from tests.db.partitioned import raw
 from tests.db.store import Store, minute
 
 TASK = BY_NAME["product-task"]
@@ -37,6 +49,11 @@ class Made(NamedTuple):
     key: Key
     author: str
 
+    @property
+    def place(self) -> tuple[datetime, int, str, int]:
+        kind = 0 if self.entity is ROOT else list(BY_NAME).index(self.entity.name)
+        return (self.key.updated_at, kind, self.id, self.key.version)
+
 
 def model(seed: int) -> list[Made]:
     """A history of an application with two tasks; times follow numbers only mostly."""
@@ -49,26 +66,27 @@ def model(seed: int) -> list[Made]:
     ]
 
 
-def store_it(store: Store, made: Made) -> None:
-    data = {"of": made.id, "version": made.key.version}
-    store.add(
-        *(made.id, made.key.version, data, made.key.updated_at),
-        entity=made.entity,
-        author=made.author,
-        application="A1",
-    )
+def in_tables(store: Store, history: list[Made]) -> None:
+    for made in history:
+        data = {"of": made.id, "version": made.key.version}
+        store.add(
+            *(made.id, made.key.version, data, made.key.updated_at),
+            entity=made.entity,
+            author=made.author,
+            application="A1",
+        )
 
 
-def old_version(made: Made) -> OldVersion:
-    return OldVersion(
-        *(made.entity, made.id, made.key.version, made.key.updated_at),
-        int(ChangeType.UPDATE if made.key.version else ChangeType.CREATE),
-        *("top-crm", made.author, None if made.entity is ROOT else "A1", b'{"of": "old"}'),
-    )
-
-
-def asked(found: list[OldVersion], monkeypatch: pytest.MonkeyPatch) -> OldService:
+def in_old_service(history: list[Made], monkeypatch: pytest.MonkeyPatch) -> OldService:
     """An old service has these versions, and was asked for the application."""
+    found = [
+        OldVersion(
+            *(made.entity, made.id, made.key.version, made.key.updated_at),
+            int(ChangeType.UPDATE if made.key.version else ChangeType.CREATE),
+            *("top-crm", made.author, None if made.entity is ROOT else "A1", b'{"of": "old"}'),
+        )
+        for made in history
+    ]
 
     def fetch(_service: Service, subject: Subject, _seconds: float) -> list[OldVersion]:
         return found
@@ -79,26 +97,47 @@ def asked(found: list[OldVersion], monkeypatch: pytest.MonkeyPatch) -> OldServic
     return old
 
 
-@pytest.fixture(params=range(6))
+def in_archive(store: Store, history: list[Made], folder: Path) -> Archive:
+    """These versions have left the tables, whose days are archived."""
+    with raw() as plain:
+        for made in history:
+            days.create(plain, made.entity.table, made.key.updated_at.date())
+    in_tables(store, history)
+    given = replace(settings.ANNALS, retention_days=1, archive_url=str(folder))
+    outcome = maintain(Policy.at(clock.now(), given), archiver=DayArchiver(Files(str(folder))))
+    assert outcome.dropped
+    return Archive(str(folder))
+
+
+@pytest.fixture(params=range(4))
 def history(request: pytest.FixtureRequest) -> list[Made]:
     return model(request.param)
 
 
-@pytest.fixture(params=["tables", "merged alone", "merged"])
+@pytest.fixture(
+    params=["tables", "old service", "archive", "tables, old", "tables, archive", "all"]
+)
 def source(
     request: pytest.FixtureRequest,
-    store: Store,
+    tables: None,
     history: list[Made],
     monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
 ) -> Source:
-    """Merged: the store has every second version, the old service has all."""
-    if request.param != "merged":
-        for made in history:
-            store_it(store, made)
-        return Tables() if request.param == "tables" else Merged(Tables(), OldService())
-    for made in history[::2]:
-        store_it(store, made)
-    return Merged(Tables(), asked([old_version(made) for made in history], monkeypatch))
+    """The history in these; where it is in several, each version in one of them or in two."""
+    store, others = Store(), list[Other]()
+    if "archive" in request.param or request.param == "all":
+        part = history if request.param == "archive" else history[::3]
+        others.append(in_archive(store, part, tmp_path))
+    if "old" in request.param or request.param == "all":
+        others.append(in_old_service(history, monkeypatch))
+    if request.param == "tables":
+        in_tables(store, history)
+    elif request.param == "tables, archive":
+        in_tables(store, [made for at, made in enumerate(history) if at % 3 or at % 2])
+    elif "," in request.param or request.param == "all":
+        in_tables(store, history[::2])
+    return Merged(others) if others else Tables()
 
 
 def test_pages_of_a_document(source: Source, history: list[Made]) -> None:
@@ -125,30 +164,34 @@ def test_keys_and_documents(source: Source, history: list[Made]) -> None:
         mine = sorted(made.key for made in history if made.id == id)
         assert source.keys(kind, [id, "none"]) == {id: mine}
         wanted = [(id, key) for key in [*mine, Key(99, minute(0))]]
-        found, unread = source.first_bodies(kind, wanted)
-        assert (sorted(found), unread) == (wanted[:-1], [])
-        assert source.exists(kind, id)
+        rows, unread = source.documents({kind: wanted})[kind]
+        assert (sorted(rows), unread) == (wanted[:-1], [])
+        assert {json.loads(row.data)["of"] for row in rows.values()} <= {id, "old"}
         assert source.owners(kind, [id, "none"]) == {id: {"A1"}}
-        assert not source.exists(kind, "none")
+        for below in ([], [mine[0]], [mine[-1], LAST]):
+            keys, newest = source.newest(kind, id, below, 2)
+            assert keys == mine
+            # What others have is asked for as always.
+            assert newest.keys() <= {(id, key) for key in mine}
+    assert source.newest(TASK, "none", [LAST], 2) == ([], {})
 
 
+# The archive is asked for one document only.
+@pytest.mark.parametrize("source", ["tables", "old service", "tables, old"], indirect=True)
 def test_an_application(source: Source, history: list[Made]) -> None:
-    for kind in ENTITIES:
-        ids = {made.id for made in history if made.entity is kind}
-        assert source.belongs(kind, "A1") is bool(ids)
-        assert not source.belongs(kind, "none")
-        if kind.parent is not None:
-            assert set(source.children(kind, "A1")) == ids
-
-    def place(made: Made) -> tuple[datetime, int, str, int]:
-        kind = ENTITIES.index(made.entity)
-        return (made.key.updated_at, kind, made.id, made.key.version)
-
+    every = {
+        (kind, id): sorted(made.key for made in history if made.id == id) for kind, id in KINDS
+    }
+    assert source.members("A1") == every
+    assert source.members("none") == {}
     for order in Order:
-        expected = sorted(map(place, history), reverse=order is Order.DESC)
+        expected = sorted((made.place for made in history), reverse=order is Order.DESC)
         found: list[tuple[datetime, int, str, int]] = []
-        while read := source.of_application(
-            "A1", Filters(), order, found[-1] if found else None, 3
-        ):
-            found += [place(Made(kind, id, key, "")) for kind, id, key in read]
+        while True:
+            after = found[-1] if found else None
+            page, keys = source.of_application("A1", Filters(), order, after, 3)
+            if not page:
+                break
+            found += [Made(kind, id, key, "").place for kind, id, key in page]
+            assert keys == {(kind, id): every[kind, id] for kind, id, _ in page}
         assert found == expected

@@ -23,7 +23,7 @@ from history.timeline import (
     Query,
     absence,
 )
-from history.timeline.neighbours import CLOCK_TOLERANCE
+from history.timeline.row import CLOCK_TOLERANCE
 from tests.db.store import HOST, Store
 
 HOUR = timedelta(hours=1)

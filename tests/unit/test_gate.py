@@ -46,8 +46,9 @@ def graph() -> grimp.ImportGraph:
     ("name", "importer", "imported"),
     [
         ("One gate", "history.timeline.blame", "history.timeline.sources.tables"),
-        ("One gate", "history.timeline.field", "history.timeline.sources.tables"),
+        ("One gate", "history.timeline.field", "history.timeline.sources.old_service"),
         ("One gate", "history.api.views", "history.timeline.sources.archive"),
+        ("One gate", "history.admin.parts.found", "history.timeline.sources.lists"),
         ("One gate", "annals.management.comparing", "history.timeline.sources.merged"),
         ("Sources know", "history.timeline.sources.tables", "history.masking"),
         ("Sources know", "history.timeline.sources.tables", "history.timeline.reading"),

@@ -1,16 +1,42 @@
 """The archived versions of an entity, in the form of the store."""
 
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
+
 from history.documents.jsonb import shortened
 from history.entities import Entity
-from history.timeline.row import VersionRow
+from history.timeline.row import Key, Named, VersionRow
 
 
 class ArchiveUnavailableError(RuntimeError):
     """The archive does not answer, or a file of it is missing or broken."""
 
 
-def versions(url: str, entity: Entity, id: str) -> list[VersionRow]:
-    """All of them; those of a restored day too. Raises ArchiveUnavailableError."""
+@dataclass(frozen=True, slots=True)
+class Archive:
+    """A history.timeline.sources.source.Other. Reads a document once; those of restored days
+    too."""
+
+    url: str
+    _read: dict[Named, Mapping[Key, VersionRow]] = field(default_factory=dict)
+    by_number = False
+
+    def rows(
+        self, entity: Entity, id: str, _: Callable[[], Collection[str]]
+    ) -> Mapping[Key, VersionRow]:
+        """Raises ArchiveUnavailableError."""
+        if (entity, id) not in self._read:
+            self._read[entity, id] = _versions(self.url, entity, id)
+        return self._read[entity, id]
+
+    def of_application(self, _: str) -> Collection[Named]:
+        """None: the files have an order by id."""
+        return ()
+
+
+def _versions(url: str, entity: Entity, id: str) -> dict[Key, VersionRow]:
     from history.archive import read  # with pyarrow, which most processes never need
     from history.archive.store import ArchiveError, Store
 
@@ -18,8 +44,8 @@ def versions(url: str, entity: Entity, id: str) -> list[VersionRow]:
         found = read.versions(Store(url), entity, id)
     except (OSError, ArchiveError) as error:
         raise ArchiveUnavailableError(str(error)) from error
-    return [
-        VersionRow(
+    return {
+        Key(each.version, each.updated_at): VersionRow(
             version=each.version,
             updated_at=each.updated_at,
             type=each.type,
@@ -30,4 +56,4 @@ def versions(url: str, entity: Entity, id: str) -> list[VersionRow]:
             id=each.id,
         )
         for each in found
-    ]
+    }

@@ -1,185 +1,187 @@
-"""One source of two: the tables and the old service. Of one number the store's row counts.
+"""One source of several: the tables, and others that have what the tables lack.
 
-Nothing here knows who reads: history.timeline.reading asks this module, and everybody else asks it.
+A version that an earlier source has counts, and the same version of a later one does not. Nothing
+here knows who reads: history.timeline.reading asks this module, and everybody else asks that.
 """
 
-from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
 
 from history.entities import ENTITIES, Entity
 from history.timeline.query import Filters, Order, Query, Sort
-from history.timeline.row import IdKey, Key, Position, Read, VersionRow
-from history.timeline.sources.old import OldService
-from history.timeline.sources.statements import fits
-from history.timeline.sources.tables import Tables, all_of
+from history.timeline.row import Documents, IdKey, Key, Located, Named, Place, Read, VersionRow
+from history.timeline.sources.source import Other
+from history.timeline.sources.tables import Tables
 
-
-def _position(entity: Entity, id: str, key: Key) -> Position:
-    return (key.updated_at, ENTITIES.index(entity), id, key.version)
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
 class Merged:
     """A history.timeline.sources.source.Source."""
 
-    tables: Tables
-    old: OldService
+    others: Sequence[Other] = ()
+    tables: Tables = field(default_factory=Tables)
 
     def page(self, query: Query, after: Key, limit: int) -> Read:
-        entity, id, filters = query.entity, query.id, query.filters
-        # Before the store's page: a version that the store gets meanwhile is in one of the two.
-        theirs = [row for row in self.only_old(entity, id).values() if fits(filters, row)]
+        # Before the page of the tables: a version that they get meanwhile is in one of the two.
+        theirs = self.only_others(query.entity, query.id)
         read = self.tables.page(query, after, limit)
         numbers = {row.version for row in read.rows} | {key.version for _, key in read.unread}
-        added = [row for row in theirs if row.version not in numbers]
-        if not added:
-            return read
-
-        def position(key: Key) -> tuple[object, ...]:
-            return key if query.sort is Sort.VERSION else (key.updated_at, key.version)
-
-        start, backwards = position(after), query.order is Order.DESC
         entries: dict[Key, VersionRow | None] = {
-            row.key: row
-            for row in added
-            if (position(row.key) < start if backwards else position(row.key) > start)
+            key: row
+            for key, row in theirs.items()
+            if fits(query.filters, row) and key.version not in numbers
         }
+        if not entries:
+            return read
         entries |= {row.key: row for row in read.rows}
         entries |= {key: None for _, key in read.unread}
-        ordered = sorted(entries, key=position, reverse=backwards)[:limit]
+        position = _by_version if query.sort is Sort.VERSION else _by_time
+        ordered = _after(entries, position, position(after), query.order, limit)
         end = next((at for at, key in enumerate(ordered) if entries[key] is None), len(ordered))
         found = [row for key in ordered[:end] if (row := entries[key]) is not None]
-        return Read(found, [(id, key) for key in ordered[end:]])
+        return Read(found, [(query.id, key) for key in ordered[end:]])
 
     def keys(self, entity: Entity, ids: Collection[str]) -> dict[str, list[Key]]:
         found = self.tables.keys(entity, ids)
-        for id in ids:
-            added = self.only_old(entity, id, found.get(id, ()))
-            if added:
-                found[id] = sorted([*found.get(id, ()), *added])
+        return {id: its for id in ids if (its := self._all(entity, id, found.get(id, [])))}
+
+    def documents(self, wanted: Mapping[Entity, Sequence[IdKey]]) -> dict[Entity, Documents]:
+        found = self.tables.documents(wanted)
+        for entity, places in wanted.items() if self.others else ():
+            read, unread = found[entity]
+            # A key that the tables do not have is another's.
+            lacking = set(places) - read.keys() - set(unread)
+            for id in {id for id, _ in lacking}:
+                for other in reversed(self.others):
+                    theirs = self.of(other, entity, id).items()
+                    read.update({(id, key): row for key, row in theirs if (id, key) in lacking})
         return found
 
-    def first_bodies(
-        self, entity: Entity, wanted: Sequence[IdKey]
-    ) -> tuple[dict[IdKey, VersionRow], Sequence[IdKey]]:
-        # A key that the store does not have is one of the old service's.
-        found, left = self.tables.first_bodies(entity, wanted)
-        unread = set(left)
-        known: dict[str, dict[Key, VersionRow]] = {}
-        for place in wanted:
-            id, key = place
-            if place not in found and place not in unread:
-                if id not in known:
-                    known[id] = self._rows(entity, id)
-                if key in known[id]:
-                    found[place] = known[id][key]
-        return found, left
-
-    def bodies(self, entity: Entity, wanted: Iterable[IdKey]) -> dict[IdKey, VersionRow]:
-        """All versions with these ids and keys that are still there."""
-        return all_of(entity, wanted, self.first_bodies)
-
-    def exists(self, entity: Entity, id: str) -> bool:
-        return self.tables.exists(entity, id) or bool(self._rows(entity, id))
+    def newest(
+        self, entity: Entity, id: str, below: Sequence[Key], count: int
+    ) -> tuple[list[Key], dict[IdKey, VersionRow]]:
+        keys, rows = self.tables.newest(entity, id, below, count)
+        return self._all(entity, id, keys), rows
 
     def owners(self, entity: Entity, ids: Collection[str]) -> dict[str, set[str]]:
         found = self.tables.owners(entity, ids)
-        for id in ids:
-            if theirs := self.old.owners(entity, [id]):
-                found[id] = found.get(id, set()) | theirs
+        for other in () if entity.alone else self.others:
+            for id in ids:
+                for row in self.of(other, entity, id).values():
+                    found.setdefault(id, set()).add(row.product_instance_id or row.id)
         return found
 
-    def belongs(self, entity: Entity, application: str) -> bool:
-        theirs = any(kind is entity for kind, _ in self.old.of_application(application))
-        return self.tables.belongs(entity, application) or theirs
-
-    def children(self, entity: Entity, application: str) -> list[str]:
-        found = dict.fromkeys(self.tables.children(entity, application))
-        theirs = (id for kind, id in self.old.of_application(application) if kind is entity)
-        return list(found | dict.fromkeys(theirs))
+    def members(self, application: str) -> dict[Named, list[Key]]:
+        found = self.tables.members(application)
+        for entity, id in self._named(application):
+            stored = found.get((entity, id)) or self.tables.keys(entity, [id]).get(id, [])
+            if its := self._all(entity, id, stored):
+                found[entity, id] = its
+        return found
 
     def of_application(
-        self, application: str, filters: Filters, order: Order, after: Position | None, limit: int
-    ) -> list[tuple[Entity, str, Key]]:
-        theirs = self._merged_old(application, filters)  # before the store's page, as in page()
-        found = self.tables.of_application(application, filters, order, after, limit)
-        numbers = {(kind, id, key.version) for kind, id, key in found}
-        backwards = order is Order.DESC
+        self, application: str, filters: Filters, order: Order, after: Place | None, limit: int
+    ) -> tuple[list[Located], dict[Named, list[Key]]]:
+        theirs = self._places(application, filters)  # before the tables, as in page()
+        found, keys = self.tables.of_application(application, filters, order, after, limit)
+        numbers = {(entity, id, key.version) for entity, id, key in found}
         added = [
-            (kind, id, key)
-            for kind, id, key in theirs
-            if (kind, id, key.version) not in numbers
-            and (
-                after is None
-                or (
-                    _position(kind, id, key) < after
-                    if backwards
-                    else _position(kind, id, key) > after
-                )
-            )
+            (entity, id, key)
+            for entity, id, key in theirs
+            if (entity, id, key.version) not in numbers
         ]
-        if not added:
-            return found
+        if added:
+            found = _after({*found, *added}, _position, after, order, limit)
+        if not self.others:
+            return found, keys
+        every: dict[Named, list[Key]] = {}
+        for entity, id in dict.fromkeys((entity, id) for entity, id, _ in found):
+            stored = keys.get((entity, id)) or self.tables.keys(entity, [id]).get(id, [])
+            every[entity, id] = self._all(entity, id, stored)
+        return found, every
 
-        def place(entry: tuple[Entity, str, Key]) -> Position:
-            return _position(*entry)
-
-        return sorted({*found, *added}, key=place, reverse=backwards)[:limit]
-
-    def twins(self, entity: Entity, id: str, version: int, stored: Collection[Key]) -> list[Key]:
-        """The key that the old service has of a version of which the store has these, with other
-        times: one or none. The old service's clock gave the version another time."""
-        theirs = [key for key in self._rows(entity, id) if key.version == version]
-        return [key for key in theirs if stored and key not in stored]
-
-    def only_old(
+    def only_others(
         self, entity: Entity, id: str, stored: Collection[Key] | None = None
     ) -> dict[Key, VersionRow]:
-        """The old service's versions with numbers that the store does not have. stored: all keys
-        that it has of the entity, if the caller knows them."""
-        theirs = self._rows(entity, id)
-        if not theirs:
-            return {}
-        if stored is None:
-            stored = self.tables.keys(entity, [id]).get(id, [])
-        numbers = {key.version for key in stored}
-        return {key: row for key, row in theirs.items() if key.version not in numbers}
-
-    def _merged_old(self, application: str, filters: Filters) -> list[tuple[Entity, str, Key]]:
-        """What only the old service has of an application, as far as it fits."""
-        theirs = self.old.of_application(application)
-        found: list[tuple[Entity, str, Key]] = []
-        for entity in dict.fromkeys(kind for kind, _ in theirs):
-            ids = [id for kind, id in theirs if kind is entity]
-            stored = self.tables.keys(entity, ids)
-            for id in ids:
-                numbers = theirs[entity, id]
-                found += [
-                    (entity, id, key)
-                    for key, row in self.only_old(entity, id, stored.get(id, ())).items()
-                    if key.version in numbers and fits(filters, row)
-                ]
-        return found
-
-    def _rows(self, entity: Entity, id: str) -> dict[Key, VersionRow]:
-        """The old service's versions of an entity in the form of the store, not masked."""
-        theirs = self.old.of(entity, id).values()
-        application: str | None = None
-        if entity.parent is not None and any(each.product_instance_id is None for each in theirs):
-            known = self.tables.owners(entity, [id]).get(id, set()) | {
-                each.product_instance_id for each in theirs if each.product_instance_id
-            }
-            application = known.pop() if len(known) == 1 else None
+        """The versions that the tables do not have. stored: all keys that they have of the entity,
+        if the caller knows them."""
         found: dict[Key, VersionRow] = {}
-        for each in theirs:
-            owner = each.product_instance_id or application
-            if owner is None and entity.parent is not None:
-                # Whose it is decides who may see it.
-                self.old.asked.missed()
-                continue
-            key = Key(each.version, each.updated_at)
-            found[key] = VersionRow(
-                *(each.version, each.updated_at, each.type, each.client_id, each.author),
-                *(owner, each.data, each.id, True),
-            )
+        for other in self.others:
+            theirs = self.of(other, entity, id)
+            if theirs and stored is None:
+                stored = self.tables.keys(entity, [id]).get(id, [])
+            known = {*(stored or ()), *found}
+            numbers = {key.version for key in known}
+            found |= {
+                key: row
+                for key, row in theirs.items()
+                if (key.version not in numbers if other.by_number else key not in known)
+            }
         return found
+
+    def _all(self, entity: Entity, id: str, stored: list[Key]) -> list[Key]:
+        """All keys of an entity of which the tables have these."""
+        added = self.only_others(entity, id, stored)
+        return sorted([*stored, *added]) if added else stored
+
+    def of(self, other: Other, entity: Entity, id: str) -> Mapping[Key, VersionRow]:
+        """All versions that one of the others has of an entity."""
+        return other.rows(entity, id, lambda: self.tables.owners(entity, [id]).get(id, ()))
+
+    def _named(self, application: str) -> Collection[Named]:
+        return dict.fromkeys(
+            named for other in self.others for named in other.of_application(application)
+        )
+
+    def _places(self, application: str, filters: Filters) -> list[Located]:
+        """What only others have of an application, as far as it fits."""
+        return [
+            (entity, id, key)
+            for entity, id in self._named(application)
+            for key, row in self.only_others(entity, id).items()
+            if application == (row.product_instance_id or row.id) and fits(filters, row)
+        ]
+
+
+def fits(filters: Filters, row: VersionRow) -> bool:
+    """As the statements of the tables filter. The path filter is not applied."""
+    return (
+        (filters.since is None or row.updated_at >= filters.since)
+        and (filters.until is None or row.updated_at < filters.until)
+        and filters.author in (None, row.author)
+        and filters.client_id in (None, row.client_id)
+        and filters.type in (None, row.type)
+    )
+
+
+def _by_time(key: Key) -> tuple[Any, ...]:
+    return key.updated_at, key.version
+
+
+def _by_version(key: Key) -> tuple[Any, ...]:
+    return key
+
+
+def _position(place: Located) -> Place:
+    entity, id, key = place
+    return Place(key.updated_at, ENTITIES.index(entity), id, key.version)
+
+
+def _after(
+    found: Iterable[T],
+    position: Callable[[T], tuple[Any, ...]],
+    start: tuple[Any, ...] | None,
+    order: Order,
+    limit: int,
+) -> list[T]:
+    """Up to `limit` of these that come after the start (None: from the first one), in order."""
+    backwards = order is Order.DESC
+    rest = (
+        each
+        for each in found
+        if start is None or (position(each) < start if backwards else position(each) > start)
+    )
+    return sorted(rest, key=position, reverse=backwards)[:limit]

@@ -1,18 +1,18 @@
-"""What a source is: eight questions about keys and rows, of one kind or one application.
+"""What a source is: seven questions about keys and rows, of one kind or one application.
 
-A source knows nothing of readers, masks, budgets, HTTP or other sources. Modules fulfil this
-protocol as they are: `tables`, and `merged`, which is the tables with the old service.
+A source knows nothing of readers, masks, budgets, HTTP or other sources. `tables` is one, and
+`merged`, which is the tables with what others add. `old_service` and `archive` are such others:
+they have all versions of one document at once.
 
-To add one: write a module with these functions, give it its place in `merged`, add it to the
-fixture of tests/db/test_sources.py and to the contract "One gate" in pyproject.toml.
+docs/structure.md says how to add one.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Protocol
 
 from history.entities import Entity
 from history.timeline.query import Filters, Order, Query
-from history.timeline.row import IdKey, Key, Position, Read, VersionRow
+from history.timeline.row import Documents, IdKey, Key, Located, Named, Place, Read, VersionRow
 
 
 class Source(Protocol):
@@ -25,33 +25,49 @@ class Source(Protocol):
     def keys(self, entity: Entity, ids: Collection[str], /) -> dict[str, list[Key]]:
         """The keys of all versions of these entities, ascending. One that has none is not there."""
 
-    def first_bodies(
-        self, entity: Entity, wanted: Sequence[IdKey], /
-    ) -> tuple[dict[IdKey, VersionRow], Sequence[IdKey]]:
-        """The first of the versions with these ids and keys, as far as they are (still) there: at
-        least one, and as many as READ_BYTES allow. The second part: those not read yet."""
+    def documents(self, wanted: Mapping[Entity, Sequence[IdKey]], /) -> dict[Entity, Documents]:
+        """The first versions with these ids and keys, as far as they are (still) there: of each
+        kind at least one, and as many as READ_BYTES allow."""
 
-    def exists(self, entity: Entity, id: str, /) -> bool:
-        """Whether there is any version of this entity."""
+    def newest(
+        self, entity: Entity, id: str, below: Sequence[Key], count: int, /
+    ) -> tuple[list[Key], dict[IdKey, VersionRow]]:
+        """All keys of an entity, ascending, and the documents of its highest versions up to each
+        of these numbers and moments, this many of each, as far as one statement may bring them."""
 
     def owners(self, entity: Entity, ids: Collection[str], /) -> dict[str, set[str]]:
         """The applications that any version of each of these belongs to; none where the kind
         stands alone."""
 
-    def belongs(self, entity: Entity, application: str, /) -> bool:
-        """Whether any version of this kind is the application or a child of it."""
-
-    def children(self, entity: Entity, application: str, /) -> list[str]:
-        """The ids of the children of one kind that name the application in any version."""
+    def members(self, application: str, /) -> dict[Named, list[Key]]:
+        """The application and the children that name it in any version: of each the keys of all
+        versions, ascending."""
 
     def of_application(
         self,
         application: str,
         filters: Filters,
         order: Order,
-        after: Position | None,
+        after: Place | None,
         limit: int,
         /,
-    ) -> list[tuple[Entity, str, Key]]:
+    ) -> tuple[list[Located], dict[Named, list[Key]]]:
         """Up to `limit` versions of an application and its children after a place (None to begin
-        with), in display order: kind, id, key."""
+        with), in display order; and of each entity among them the keys of all versions."""
+
+
+class Other(Protocol):
+    """What has versions that the tables lack, all of one document at once."""
+
+    @property
+    def by_number(self) -> bool:
+        """Whether a version of the same number is the same one, whatever its time."""
+
+    def rows(
+        self, entity: Entity, id: str, owners: Callable[[], Collection[str]], /
+    ) -> Mapping[Key, VersionRow]:
+        """All versions of an entity, each of a child with its application. owners: gives the
+        applications that the tables know for it."""
+
+    def of_application(self, application: str, /) -> Collection[Named]:
+        """The entities that name the application in any version, or are the application."""

@@ -21,7 +21,7 @@ from history.documents.jsonb import from_store, shortened
 from history.entities import Entity
 from history.requests import deadline
 from history.timeline.query import Filters
-from history.timeline.row import IdKey, Read, VersionRow
+from history.timeline.row import Read, VersionRow
 
 
 class _Document(Loader):
@@ -126,6 +126,8 @@ def bounded(statement: str, values: Sequence[object]) -> tuple[str, Sequence[obj
 
 def together(asked: Sequence[tuple[str, Sequence[object]]]) -> list[list[tuple[Any, ...]]]:
     """The rows of each of these prepared statements, in one round trip."""
+    if len(asked) < 2:
+        return [fetch(*each) for each in asked]
     with cursors(len(asked)) as opened:
         return prepared.run_together(opened, asked)
 
@@ -145,15 +147,6 @@ def sql(text: str, entity: Entity, **parts: str) -> str:
     return text.format(**words)
 
 
-def places(wanted: Sequence[IdKey]) -> list[object]:
-    """Ids, moments and numbers of these versions, as three arrays."""
-    return [
-        [id for id, _ in wanted],
-        [key.updated_at for _, key in wanted],
-        [Int4(key.version) for _, key in wanted],
-    ]
-
-
 # In every statement: otherwise each combination of filters is one more prepared statement.
 FILTERS = "AND (%s OR author = %s) AND (%s OR client_id = %s) AND (%s OR type = %s)"
 
@@ -166,14 +159,3 @@ def conditions(filters: Filters) -> list[object]:
         *(client_id is None, client_id or ""),
         *(type is None, Int4(type or 0)),
     ]
-
-
-def fits(filters: Filters, row: VersionRow) -> bool:
-    """The same of a row in memory, with the bounds of time. The path filter is not applied."""
-    return (
-        (filters.since is None or row.updated_at >= filters.since)
-        and (filters.until is None or row.updated_at < filters.until)
-        and filters.author in (None, row.author)
-        and filters.client_id in (None, row.client_id)
-        and filters.type in (None, row.type)
-    )

@@ -1,20 +1,27 @@
 """The source of what this installation stores: the *_aud tables, on one server or on a cluster."""
 
-from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any
 
 from psycopg.types.numeric import Int4
 
 from history.distribution import APPLICATION
 from history.entities import ENTITIES, PARTS, Entity
 from history.timeline.query import Filters, Order, Query, Sort
-from history.timeline.row import FIRST, LAST, FirstBodies, IdKey, Key, Position, Read, VersionRow
+from history.timeline.row import (
+    FIRST,
+    LAST,
+    Documents,
+    IdKey,
+    Key,
+    Located,
+    Named,
+    Place,
+    Read,
+    VersionRow,
+)
 from history.timeline.sources import statements
-from history.timeline.sources.statements import sql
-
-# Kind and id.
-Named: TypeAlias = tuple[str, str]
+from history.timeline.sources.statements import around, sql, version_row
 
 # updated_at is bounded a second time, alone: only then does PostgreSQL leave partitions out.
 _BY_TIME = """
@@ -55,7 +62,31 @@ _BODIES = """
 
 _OWNERS = "SELECT DISTINCT id, {owner} FROM {table} WHERE id = ANY(%s)"
 
-_ANY = "SELECT 1 FROM {table} WHERE id = %s LIMIT 1"
+# The keys are one row: of 10,000 rows with all columns most would be empty.
+_NEWEST = """
+    WITH keys AS MATERIALIZED (
+        SELECT version, updated_at FROM {table} WHERE id = %s
+    )
+    SELECT bodies.*, NULL::int4[], NULL::timestamptz[] FROM ({bodies}) AS bodies
+    UNION ALL
+    SELECT NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
+        array_agg(version), array_agg(updated_at) FROM keys
+"""
+_UP_TO = """
+    SELECT body.* FROM (
+        SELECT DISTINCT place.*
+        FROM unnest(%s::int4[], %s::timestamptz[]) AS wanted(version, moment)
+        CROSS JOIN LATERAL (
+            SELECT version, updated_at FROM keys
+            WHERE keys.version <= wanted.version AND keys.updated_at <= wanted.moment
+            ORDER BY version DESC, updated_at DESC LIMIT %s
+        ) AS place ORDER BY version DESC, updated_at DESC
+    ) AS place
+    CROSS JOIN LATERAL (
+        SELECT {columns} FROM {table}
+        WHERE id = %s AND updated_at = place.updated_at AND version = place.version LIMIT 1
+    ) AS body
+"""
 
 # The rows of one kind in a merged timeline, marked with the index of the kind.
 _SHARE = """
@@ -81,28 +112,12 @@ _KEYS_OF_PAGE = """
     WHERE id = ANY(ARRAY(SELECT DISTINCT id FROM page WHERE kind = {kind}))
 """
 
-_CHILDREN = "SELECT DISTINCT id FROM {table} WHERE product_instance_id = %s"
-
-_ANY_OF_APPLICATION = "SELECT 1 FROM {table} WHERE {owner} = %s LIMIT 1"
-
-
-def statement_of_bodies(entity: Entity, wanted: Sequence[IdKey]) -> tuple[str, list[object]]:
-    """The statement that gives these versions, for statements.read, and its values."""
-    moments = [key.updated_at for _, key in wanted]
-    return sql(_BODIES, entity), [*statements.places(wanted), min(moments), max(moments)]
-
-
-def all_of(entity: Entity, wanted: Iterable[IdKey], first: FirstBodies) -> dict[IdKey, VersionRow]:
-    """All versions with these ids and keys that are (still) where `first` reads."""
-    found: dict[IdKey, VersionRow] = {}
-    left = list(wanted)
-    most = len(left)
-    while left:
-        read, unread = first(entity, left[:most])
-        left = [*unread, *left[most:]]
-        most = max(1, 2 * len(read))
-        found |= read
-    return found
+# All keys of an application, and of the children that name it in any stored version.
+_OF_ROOT = "SELECT {kind}, id, version, updated_at FROM {table} WHERE id = %s"
+_OF_CHILD = """
+    SELECT {kind}, id, version, updated_at FROM {table}
+    WHERE id = ANY(ARRAY(SELECT DISTINCT id FROM {table} WHERE product_instance_id = %s))
+"""
 
 
 def _owner(entity: Entity) -> str:
@@ -110,7 +125,7 @@ def _owner(entity: Entity) -> str:
     return "id" if entity.parent is None else APPLICATION
 
 
-def of_each_kind(text: str, **words: str) -> list[str]:
+def _of_each_kind(text: str, **words: str) -> list[str]:
     """The statement for each kind of an application."""
     return [
         sql(text, entity, kind=str(number), owner=_owner(entity), **words)
@@ -119,23 +134,8 @@ def of_each_kind(text: str, **words: str) -> list[str]:
     ]
 
 
-@dataclass(slots=True)
-class Ahead:
-    """What a statement brought that later ones would ask for, by kind and id. keys: all of these
-    entities; empty where the store has none. children: of an application, by kind and its id. rows:
-    as stored, by kind and place."""
-
-    keys: dict[Named, list[Key]] = field(default_factory=dict)
-    children: dict[Named, list[str]] = field(default_factory=dict)
-    rows: dict[tuple[str, IdKey], VersionRow] = field(default_factory=dict)
-
-
-@dataclass(slots=True)
 class Tables:
-    """A history.timeline.sources.source.Source. ahead: what it has found already, and does not ask
-    for again."""
-
-    ahead: Ahead = field(default_factory=Ahead)
+    """A history.timeline.sources.source.Source."""
 
     def page(self, query: Query, after: Key, limit: int) -> Read:
         entity, id, filters = query.entity, query.id, query.filters
@@ -151,89 +151,105 @@ class Tables:
             text = sql(_BY_TIME, entity, **words)
             bounds = [id, since, until, moment, moment, version, *values, Int4(limit)]
         else:
-            if (
-                not filters.by_row
-            ):  # the keys come from the index alone, as long as nothing else counts
+            if not filters.by_row:  # then the keys come from the index alone
                 words, values = {**words, "filters": ""}, []
             text = sql(_BY_VERSION, entity, **words)
             bounds = [id, since, until, version, moment, *values, Int4(limit), id]
         return statements.read(text, bounds)
 
     def keys(self, entity: Entity, ids: Collection[str]) -> dict[str, list[Key]]:
-        ahead = self.ahead.keys
-        if all((entity.name, id) in ahead for id in ids):
-            return {id: sorted(its) for id in ids if (its := ahead[entity.name, id])}
-        found: dict[str, list[Key]] = {}
-        for id, *key in statements.fetch(sql(_KEYS, entity), [list(ids), LAST.updated_at]):
-            found.setdefault(id, []).append(Key(*key))
-        return {id: sorted(its) for id, its in found.items()}
+        found = statements.fetch(sql(_KEYS, entity), [list(ids), LAST.updated_at])
+        return {id: its for (_, id), its in _by_entity((entity, *row) for row in found).items()}
 
-    def first_bodies(
-        self, entity: Entity, wanted: Sequence[IdKey]
-    ) -> tuple[dict[IdKey, VersionRow], Sequence[IdKey]]:
-        read, unread = self._first_bodies(entity, wanted)
-        return {(row.id, row.key): row for row in read}, unread
+    def documents(self, wanted: Mapping[Entity, Sequence[IdKey]]) -> dict[Entity, Documents]:
+        kinds = [entity for entity, places in wanted.items() if places]
+        asked = [statements.bounded(*_bodies(entity, wanted[entity])) for entity in kinds]
+        found: dict[Entity, Documents] = {entity: Documents({}, []) for entity in wanted}
+        for entity, rows in zip(kinds, statements.together(asked), strict=True):
+            for row in map(version_row, rows):
+                if row.data is None:
+                    found[entity].unread.append((row.id, row.key))
+                else:
+                    found[entity].rows[row.id, row.key] = row
+        return found
 
-    def _first_bodies(self, entity: Entity, wanted: Sequence[IdKey]) -> Read:
-        ahead = self.ahead.rows
-        known = [row for place in wanted if (row := ahead.get((entity.name, place))) is not None]
-        left = [place for place in wanted if (entity.name, place) not in ahead]
-        if not left:
-            return Read(known, [])
-        found = statements.read(*statement_of_bodies(entity, left))
-        return Read([*known, *found.rows], found.unread)
+    def newest(
+        self, entity: Entity, id: str, below: Sequence[Key], count: int
+    ) -> tuple[list[Key], dict[IdKey, VersionRow]]:
+        text = sql(_NEWEST, entity, bodies=around(sql(_UP_TO, entity)))
+        numbers, moments = [Int4(key.version) for key in below], [key.updated_at for key in below]
+        limits = [Int4(statements.READ_BYTES)] * 2
+        keys: list[Key] = []
+        rows: dict[IdKey, VersionRow] = {}
+        for *body, versions, times in statements.fetch(
+            text, [id, *limits, numbers, moments, Int4(count), id]
+        ):
+            if versions is not None:
+                keys = sorted(map(Key, versions, times))
+            elif body[0] is not None and (row := version_row(tuple(body))).data is not None:
+                rows[row.id, row.key] = row
+        return keys, rows
 
     def owners(self, entity: Entity, ids: Collection[str]) -> dict[str, set[str]]:
         found: dict[str, set[str]] = {}
-        if entity.alone:
-            return found
-        text = sql(_OWNERS, entity, owner=_owner(entity))
-        for id, application in statements.fetch(text, [list(ids)]):
-            found.setdefault(id, set()).add(application)
+        if not entity.alone:
+            text = sql(_OWNERS, entity, owner=_owner(entity))
+            for id, application in statements.fetch(text, [list(ids)]):
+                found.setdefault(id, set()).add(application)
         return found
 
-    def exists(self, entity: Entity, id: str) -> bool:
-        return bool(statements.fetch(sql(_ANY, entity), [id]))
+    def members(self, application: str) -> dict[Named, list[Key]]:
+        children = zip(PARTS, _of_each_kind(_OF_ROOT), _of_each_kind(_OF_CHILD), strict=True)
+        text = " UNION ALL ".join(one if entity.root else two for entity, one, two in children)
+        found = statements.fetch(text, [application] * len(PARTS))
+        return _by_entity((ENTITIES[kind], *row) for kind, *row in found)
 
     def of_application(
         self,
         application: str,
         filters: Filters,
         order: Order,
-        after: Position | None,
+        after: Place | None,
         limit: int,
-    ) -> list[tuple[Entity, str, Key]]:
+    ) -> tuple[list[Located], dict[Named, list[Key]]]:
         since, until = filters.since or FIRST.updated_at, filters.until or LAST.updated_at
         backwards = order is Order.DESC
         if after is None:
-            after = (LAST.updated_at, 99, "", 0) if backwards else (FIRST.updated_at, -1, "", 0)
+            first = Place(FIRST.updated_at, -1, "", 0)
+            after = Place(LAST.updated_at, len(ENTITIES), "", 0) if backwards else first
         moment, kind, id, version = after
-        sign = "<" if backwards else ">"
         place = [moment, moment, Int4(kind), id, Int4(version)]
         conditions = statements.conditions(filters)
+        sign = "<" if backwards else ">"
         words = {"sign": sign, "order": order.value, "filters": statements.FILTERS}
-        shares = " UNION ALL ".join(of_each_kind(_SHARE, **words))
-        keys = "".join(of_each_kind(_KEYS_OF_PAGE))
+        shares = " UNION ALL ".join(_of_each_kind(_SHARE, **words))
+        keys = "".join(_of_each_kind(_KEYS_OF_PAGE))
         text = _MERGED.format(shares=shares, order=order.value, keys=keys)
         share = [application, since, until, *place, *conditions, Int4(limit)]
         found = statements.fetch(text, [*share * len(PARTS), Int4(limit)])
-        self.keep(row for row in found if row[0] is None)
         page = sorted(row for row in found if row[0] is not None)
-        return [(ENTITIES[kind], id, Key(version, at)) for _, kind, id, version, at in page]
+        rest = ((ENTITIES[kind], *row) for number, kind, *row in found if number is None)
+        places = [(ENTITIES[kind], id, Key(version, at)) for _, kind, id, version, at in page]
+        return places, _by_entity(rest)
 
-    def keep(self, found: Iterable[tuple[Any, ...]]) -> None:
-        """Note the keys of these entities: all of them."""
-        keys: dict[Named, list[Key]] = {}
-        for _, kind, id, version, at in found:
-            keys.setdefault((ENTITIES[kind].name, id), []).append(Key(version, at))
-        self.ahead = Ahead(keys=keys)
 
-    def children(self, entity: Entity, application: str) -> list[str]:
-        found = self.ahead.children.get((entity.name, application))
-        if found is None:
-            found = [id for (id,) in statements.fetch(sql(_CHILDREN, entity), [application])]
-        return found
+def _bodies(entity: Entity, wanted: Sequence[IdKey]) -> tuple[str, list[object]]:
+    """The statement that gives these versions, and its values."""
+    moments = [key.updated_at for _, key in wanted]
+    values = [
+        [id for id, _ in wanted],
+        moments,
+        [Int4(key.version) for _, key in wanted],
+        *(min(moments), max(moments)),
+    ]
+    return sql(_BODIES, entity), values
 
-    def belongs(self, entity: Entity, application: str) -> bool:
-        text = sql(_ANY_OF_APPLICATION, entity, owner=_owner(entity))
-        return bool(statements.fetch(text, [application]))
+
+def _by_entity(rows: Iterable[tuple[Any, ...]]) -> dict[Named, list[Key]]:
+    """Keys by entity, ascending. rows: kind, id, version and moment."""
+    found: dict[Named, list[Key]] = {}
+    for entity, id, version, at in rows:
+        found.setdefault((entity, id), []).append(Key(version, at))
+    for keys in found.values():
+        keys.sort()
+    return found

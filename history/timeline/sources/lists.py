@@ -89,11 +89,13 @@ def first(texts: Sequence[str], ids: Sequence[str], keys: Sequence[str], limit: 
     return First(newest, latest, found[-1])
 
 
-# The type first: PostgreSQL need not read the document where it is no DELETE.
+# Only keys are sorted. The type first: PostgreSQL need not read the document where it is no DELETE.
 _NEWEST_DOCUMENTS = """
-    SELECT DISTINCT ON (id) {columns} FROM {table}
-    WHERE id = ANY(%s) AND (type <> 2 OR data <> 'null'::jsonb)
-    ORDER BY id, version DESC, updated_at DESC OFFSET 0
+    SELECT {columns} FROM {table} JOIN (
+        SELECT DISTINCT ON (id) id, version, updated_at FROM {table}
+        WHERE id = ANY(%s) AND (type <> 2 OR data <> 'null'::jsonb)
+        ORDER BY id, version DESC, updated_at DESC
+    ) AS newest USING (id, updated_at, version) OFFSET 0
 """
 
 

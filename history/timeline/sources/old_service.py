@@ -1,28 +1,29 @@
-"""The versions of the old service, as far as one request has asked for them.
-
-In memory only; what the store has instead of them is decided in history.timeline.sources.merged.
-"""
+"""The versions of the old service, as far as one request has asked for them."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from operator import attrgetter
 
 from history.documents.exactjson import Json
 from history.entities import ROOT, Entity, root
-from history.fallback import Asked, OldVersion, Subject
+from history.fallback.answer import OldVersion, Subject
+from history.fallback.asked import Asked
 from history.need_to_know import Unknown
+from history.timeline.row import Key, Named, VersionRow
 from history.timeline.versions import parse
 
 
 @dataclass(frozen=True, slots=True)
 class OldService:
-    """hidden: the store alone is read, and nothing is asked for what is shown."""
+    """A history.timeline.sources.source.Other. Of one number the row of the tables counts. hidden:
+    they alone are read, and nothing is asked for what is shown."""
 
     asked: Asked = field(default_factory=Asked)
     hidden: bool = False
+    by_number = True
 
     @property
     def possible(self) -> bool:
@@ -49,23 +50,37 @@ class OldService:
         """The versions of an entity by their number."""
         return self._known().get((entity.name, id), {})
 
-    def of_application(self, id: str) -> dict[tuple[Entity, str], dict[int, OldVersion]]:
-        """The versions of an application and its children, by entity and number."""
-        found: dict[tuple[Entity, str], dict[int, OldVersion]] = {}
-        for its in self._known().values():
-            for each in its.values():
-                if id == (each.id if each.entity.root else each.product_instance_id):
-                    found.setdefault((each.entity, each.id), {})[each.version] = each
+    def rows(
+        self, entity: Entity, id: str, owners: Callable[[], Collection[str]]
+    ) -> Mapping[Key, VersionRow]:
+        """The versions of an entity in the form of the store. Without those of a child of which
+        nothing says whose they are: that decides who may see them."""
+        theirs = self.of(entity, id).values()
+        application: str | None = None
+        if entity.parent is not None and any(each.product_instance_id is None for each in theirs):
+            named = {each.product_instance_id for each in theirs if each.product_instance_id}
+            known = named | set(owners())
+            application = known.pop() if len(known) == 1 else None
+        found: dict[Key, VersionRow] = {}
+        for each in theirs:
+            owner = each.product_instance_id or application
+            if owner is None and entity.parent is not None:
+                self.asked.missed()
+                continue
+            found[Key(each.version, each.updated_at)] = VersionRow(
+                *(each.version, each.updated_at, each.type, each.client_id, each.author),
+                *(owner, each.data, each.id, True),
+            )
         return found
 
-    def owners(self, entity: Entity, ids: Collection[str]) -> set[str]:
-        """The applications that any version of these entities belongs to."""
-        return {
-            each.product_instance_id or each.id
-            for id in ids
-            for each in self.of(entity, id).values()
-            if entity.root or each.product_instance_id
-        }
+    def of_application(self, application: str) -> Collection[Named]:
+        """The entities that are the application, or name it in any version."""
+        return dict.fromkeys(
+            (each.entity, each.id)
+            for its in self._known().values()
+            for each in its.values()
+            if application == (each.id if each.entity.root else each.product_instance_id)
+        )
 
     def other_moment(
         self, entity: Entity, id: str, version: int, made: datetime
