@@ -1,4 +1,4 @@
-"""`python -m benchmarks ingest|timeline|diff|start`."""
+"""`python -m benchmarks ingest|timeline|diff|start|against`."""
 
 import argparse
 import os
@@ -80,6 +80,11 @@ def _parser() -> argparse.ArgumentParser:
         "Measure how long commands, the web and the consumer take to start.",
         ("--rounds", 5, "starts of each process"),
     )
+    add(
+        "against",
+        "Compare the processor time of reading with that of another checkout.",
+        ("--rounds", 5, "runs of each of the two, in turn"),
+    ).add_argument("directory", metavar="DIR", help="the other checkout")
     return parser
 
 

@@ -67,20 +67,22 @@ def main(root: Path) -> None:
     rooms = {
         name for name in tree.text if any(f"{name}.".startswith(f"{part}.") for part in READING)
     }
-    arrows = [(name, other) for name in rooms for other in tree.imports[name] & rooms]
+    # A package that only hands names on is no room.
+    drawn = {name for name in rooms if re.search(r"^(class|def) ", tree.text[name], re.MULTILINE)}
+    arrows = [(name, other) for name in drawn for other in tree.imports[name] & drawn]
 
     @cache
     def floor(name: str) -> int:
         below = [other for upper, other in arrows if upper == name and name not in deep[other]]
         return 1 + max(map(floor, below), default=0)
 
-    deep = {name: tree.reached(name) for name in rooms}
+    deep = {name: tree.reached(name) for name in drawn}
     page = tree.reached(next(name for name in PAGE if name in tree.text))
     history = [text for name, text in tree.text.items() if name.split(".")[0] == "history"]
     figures = {
         "modules of reading": len(rooms),
         "their lines": tree.lines(rooms),
-        "floors": max(map(floor, rooms)),
+        "floors": max(map(floor, drawn)),
         "imports among them": len(arrows),
         "modules that a page needs": len(page),
         "their lines ": tree.lines(page),

@@ -106,16 +106,21 @@ def metered(work: Work) -> Iterator[None]:
     """The block is dear from the check on at which it has computed for CHEAP_S since the first one;
     that check then raises BusyError, after WAIT_S at most. What comes before the first one, a
     password for example, does not count."""
-    until = math.inf
+    until, earliest = math.inf, 0.0
 
     def look() -> None:
-        nonlocal until
-        now = time.thread_time()
+        nonlocal until, earliest
+        now = time.monotonic()
+        if now < earliest:  # asked often, and the clock of a thread is a call of the system
+            return
+        computed = time.thread_time()
         if until == math.inf:
-            until = now + CHEAP_S
-        elif now >= until:
+            until = computed + CHEAP_S
+        elif computed >= until:
             work.also = None
             place.enter_context(dear())
+            return
+        earliest = now + until - computed
 
     with ExitStack() as place:
         work.also = look

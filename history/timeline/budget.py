@@ -50,7 +50,11 @@ class Listed(NamedTuple):
 
 def listed(changes: Sequence[Change]) -> Listed:
     """How many of these changes, from the first one on, one answer lists."""
-    return fitting(len(dumps(change)) for change in changes[:MOST_CHANGES])
+    first = changes[:MOST_CHANGES]
+    size = len(dumps(first))  # all at once: usually they fit
+    if size <= PAGE_BYTES:
+        return Listed(len(first), size)
+    return fitting(len(dumps(change)) for change in first)
 
 
 def fitting(sizes: Iterable[int]) -> Listed:

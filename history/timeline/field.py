@@ -13,8 +13,7 @@ from history.documents.exactjson import dumps
 from history.entities import Entity
 from history.labels import Label
 from history.requests import deadline
-from history.timeline import compose, neighbours, paging
-from history.timeline.budget import SCAN, Budget
+from history.timeline import budget, compose, neighbours, paging
 from history.timeline.compose import Origin
 from history.timeline.paging import follow
 from history.timeline.query import DEFAULT_PAGE_SIZE, BadParameterError, NoVersionError
@@ -93,18 +92,18 @@ class _Scan(NamedTuple):
 def _scan(pairs: Iterable[Pair], path: str, size: int, until: datetime | None) -> _Scan:
     found: list[tuple[Pair, Maybe, datetime | None]] = []
     before: Maybe = MISSING
-    budget = Budget()
+    left = budget.Budget()
     for scanned, pair in enumerate(pairs):
         deadline.check()
         data = parse(pair.row.data) if before is MISSING else before
         before = parse(pair.before.data) if pair.before else MISSING
         changed = differs(path, before, data, compose.identity(pair.entity))
-        spent = scanned and (scanned == SCAN or budget.late)
+        spent = scanned and (scanned == budget.SCAN or left.late)
         if spent or (changed and len(found) == size):
             return _Scan(found, pair.row.key, until)
         if changed:
             value = next((value for _, value in find(path, data)), MISSING)
-            if not budget.takes(len(dumps(value)) if value is not MISSING else 0) and found:
+            if not left.takes(len(dumps(value)) if value is not MISSING else 0) and found:
                 return _Scan(found, pair.row.key, until)
             found.append((pair, value, until))
             until = pair.row.updated_at

@@ -9,7 +9,7 @@ from typing import NamedTuple, TypeAlias
 from history import people
 from history.entities import Entity
 from history.people import Author, unnamed
-from history.timeline.budget import BATCH
+from history.timeline import budget
 from history.timeline.query import storable, unknown
 from history.timeline.reading import Reader
 from history.timeline.row import LAST, Documents, IdKey, Key, Keys, Pair, VersionRow
@@ -196,10 +196,10 @@ def descending(
     after the versions that it leaves out begins at its key. Raises NoVersionError where there is
     nothing of the entity.
     """
-    keys, rows = known(reader, entity, id, [start or LAST], BATCH)
+    keys, rows = known(reader, entity, id, [start or LAST], budget.BATCH)
     key = keys.newest if start is None else keys.up_to(start)
     upper: VersionRow | None = None
-    most, begun = BATCH, False
+    most, begun = budget.BATCH, False
     while key is not None:
         batch = [key]
         while len(batch) < most and (lower := keys.previous(batch[-1])) is not None:
@@ -207,7 +207,7 @@ def descending(
         lacking = [(id, each) for each in batch if (id, each) not in rows]
         found, left = reader.documents({entity: lacking})[entity]
         read, rows, unread = {**rows, **found}, {}, {place for _, place in left}
-        most = min(BATCH, max(1, 2 * len(read)))  # where they are large, all are measured
+        most = min(budget.BATCH, max(1, 2 * len(read)))  # where they are large, all are measured
         batch = list(takewhile(lambda each: each not in unread, batch))  # noqa: B023 - used at once
         for each in batch:
             row = read.get((id, each))  # None if retention has just removed it

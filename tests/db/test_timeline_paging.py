@@ -51,8 +51,8 @@ FILTERS = st.builds(
 @pytest.fixture(autouse=True)
 def _small_batches(monkeypatch: pytest.MonkeyPatch) -> None:
     """So that a path filter reads several batches and stops in between."""
-    monkeypatch.setattr("history.timeline.paging.BATCH", 4)
-    monkeypatch.setattr("history.timeline.paging.SCAN", 8)
+    monkeypatch.setattr("history.timeline.budget.BATCH", 4)
+    monkeypatch.setattr("history.timeline.budget.SCAN", 8)
 
 
 @contextmanager

@@ -69,7 +69,7 @@ KEYS = "SELECT version, updated_at FROM product_instance_aud"
 def test_the_day_leaves_after_the_places_of_a_merged_page_were_read(
     loan: Store, after: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("history.timeline.paging.BATCH", 3)
+    monkeypatch.setattr("history.timeline.budget.BATCH", 3)
     after(MERGED, leave())
     query = ApplicationQuery(id="A1", filters=Filters(path="/rate"))
     assert [each.version for each in timeline.application(HOST, query).versions] == [

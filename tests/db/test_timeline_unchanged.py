@@ -26,7 +26,7 @@ NAMES = ["rate", "who", "tags", '"a"\\', "{}", "~/"]
 @pytest.fixture(autouse=True, params=[1, 2])
 def small_batches(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """1: as where documents are large."""
-    monkeypatch.setattr("history.timeline.paging.BATCH", request.param)
+    monkeypatch.setattr("history.timeline.budget.BATCH", request.param)
 
 
 def fill(store: Store, id: str, seed: int) -> None:
@@ -107,7 +107,7 @@ def test_times_that_do_not_follow_the_numbers(store: Store, times: list[int]) ->
 def test_what_does_not_change_is_not_read(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     for version in range(60):
         store.add("A1", version, {"rate": version, "pid": "x", "who": version // 30}, version)
-    monkeypatch.setattr("history.timeline.paging.BATCH", 2)
+    monkeypatch.setattr("history.timeline.budget.BATCH", 2)
     with queries(monkeypatch) as said:
         assert blamed("A1") == [("/pid", 0, True), ("/rate", 59, True), ("/who", 30, True)]
     assert sum("row_number()" in each for each in said) == 3

@@ -50,8 +50,8 @@ def with_days(store: Store) -> None:
 
 def asked_by(client: Client, monkeypatch: pytest.MonkeyPatch) -> Api:
     """With so small steps that a page filtered by path is read in several, and cut."""
-    monkeypatch.setattr("history.timeline.paging.BATCH", 3)
-    monkeypatch.setattr("history.timeline.paging.SCAN", 5)
+    monkeypatch.setattr("history.timeline.budget.BATCH", 3)
+    monkeypatch.setattr("history.timeline.budget.SCAN", 5)
     client.force_login(User.objects.get(username="auditor"))
     return Api(client)
 
