@@ -1,1 +1,1 @@
-"""Where versions are read: tables on one server or several, the old service; and their SQL."""
+"""Where versions are read: the tables with their SQL, the old service, the archive; and merged."""
