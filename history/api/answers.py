@@ -11,6 +11,7 @@ from rest_framework.negotiation import BaseContentNegotiation
 from rest_framework.renderers import BaseRenderer
 
 from history.complete_to import Completeness
+from history.diff import Maybe
 from history.documents.exactjson import dumps
 from history.fallback import AskedState
 from history.people import Author
@@ -97,21 +98,34 @@ def author(who: Author | None) -> Answer:
     return {"author": who.login, "authorName": who.name, "authorKind": who.kind}
 
 
-def change(found: LabelledChange, language: str) -> Answer:
+class ChangeAnswer(msgspec.Struct, rename="camel"):
     """One change. An added value has no `old`, a removed one no `new`."""
-    plain = found.change
-    answer: Answer = {
-        "path": plain.path,
-        "keyPath": plain.key_path,
-        "label": found.label.text(language) if found.label else None,
-        "fieldKind": found.label.kind if found.label else None,
-        "kind": plain.kind,
-        "old": plain.old,
-        "new": plain.new,
-        "fromIndex": plain.from_index,
-        "toIndex": plain.to_index,
-    }
-    return {name: value for name, value in answer.items() if value is not msgspec.UNSET}
+
+    path: str
+    key_path: str
+    label: str | None
+    field_kind: str | None
+    kind: str
+    old: Maybe
+    new: Maybe
+    from_index: int | msgspec.UnsetType
+    to_index: int | msgspec.UnsetType
+
+
+def change(found: LabelledChange, language: str) -> ChangeAnswer:
+    """One change, with the label of its field in this language."""
+    plain, label = found.change, found.label
+    return ChangeAnswer(
+        plain.path,
+        plain.key_path,
+        label.text(language) if label else None,
+        label.kind if label else None,
+        plain.kind,
+        plain.old,
+        plain.new,
+        plain.from_index,
+        plain.to_index,
+    )
 
 
 def changes(
