@@ -1,6 +1,6 @@
 """The history of an entity: versions in order, each compared with the one before.
 
-The only reader of the *_aud tables; the API and the screens use it.
+The API and the screens read versions through this package only.
 """
 
 from history.timeline.applications import ApplicationState, MissingPart

@@ -54,11 +54,11 @@ def below(
     if row.version == 0 or (first and row.version == 1):
         return None
     if first:  # deleted and created again: createdAt is about the second life
-        return _in_archive(entity, row.id) or Absence.UNKNOWN
-    start = kept_from()
+        return _in_archive(reader, entity, row.id) or Absence.UNKNOWN
+    start = _start(reader, entity)
     if created is not None and created >= start + CLOCK_TOLERANCE and trusted:
         return _never(reader)
-    archived = _in_archive(entity, row.id)
+    archived = _in_archive(reader, entity, row.id)
     if archived or created is None or created >= start - CLOCK_TOLERANCE:
         return archived or Absence.UNKNOWN
     return Absence.REMOVED
@@ -69,17 +69,17 @@ def between(reader: Reader, pair: Pair) -> Absence | None:
     row, before = pair.row, pair.before
     if before is None or before.version >= row.version - 1:
         return None
-    return above(reader, before.key, pair.trusted)
+    return above(reader, pair.entity, before.key, pair.trusted)
 
 
-def above(reader: Reader, key: Key, trusted: bool) -> Absence:
+def above(reader: Reader, entity: Entity, key: Key, trusted: bool) -> Absence:
     """Why versions right above a key are missing.
 
     A version that is dated after the one before it stays in the store as long as that one. So it
     never arrived, unless clocks were wrong: where the one before is near the start of retention, or
     where the times of the entity contradict its numbers.
     """
-    kept = key.updated_at >= kept_from() + CLOCK_TOLERANCE
+    kept = key.updated_at >= _start(reader, entity) + CLOCK_TOLERANCE
     return _never(reader) if kept and trusted else Absence.UNKNOWN
 
 
@@ -116,9 +116,18 @@ def _never(reader: Reader) -> Absence:
     return Absence.UNKNOWN if reader.old.asked.failed else Absence.NEVER_ARRIVED
 
 
-def _in_archive(entity: Entity, id: str) -> Absence | None:
-    found = settings.ANNALS.archive_url and noted.may_have(entity, id)
-    return Absence.ARCHIVED if found else None
+def _start(reader: Reader, entity: Entity) -> datetime:
+    """The first moment of what is read: of the days that are kept, or of the archived ones."""
+    oldest = reader.archive.oldest_day(entity) if reader.archive else None
+    kept = kept_from()
+    return kept if oldest is None else min(kept, datetime.combine(oldest, time(), UTC))
+
+
+def _in_archive(reader: Reader, entity: Entity, id: str) -> Absence | None:
+    """Whether the archive may have it, unless it is read already."""
+    if reader.archive or not settings.ANNALS.archive_url:
+        return None
+    return Absence.ARCHIVED if noted.may_have(entity, id) else None
 
 
 def _created(entity: Entity, snapshot: Json) -> datetime | None:

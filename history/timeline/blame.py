@@ -62,7 +62,7 @@ def blame(reader: Reader, entity: Entity, id: str) -> Blamed:
             break
         pair = next(pairs, Pair(entity, pair.before, None))
     walk.finish(pair)
-    set_by = compose.origins(reader, blamed.values())
+    set_by = compose.origins(blamed.values())
     catalogue = labels.catalogue()
     found = tuple(
         BlamedLeaf(*leaf, catalogue.find(entity.name, leaf.path), set_by[blamed[leaf.path].place])

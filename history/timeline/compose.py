@@ -190,7 +190,7 @@ class Origin:
     exact: bool
 
 
-def origins(reader: Reader, pairs: Collection[Pair]) -> Mapping[Place, Origin]:
+def origins(pairs: Collection[Pair]) -> Mapping[Place, Origin]:
     """The version of each pair as an origin, by its place. No query where all were read
     before.
 
@@ -206,15 +206,15 @@ def origins(reader: Reader, pairs: Collection[Pair]) -> Mapping[Place, Origin]:
             client_id=pair.row.client_id,
             service=authors[pair.row.client_id],
             author=authors[pair.row.author] if pair.row.author is not None else None,
-            exact=_exact(reader, pair),
+            exact=_exact(pair),
         )
         for place, pair in each_once.items()
     }
 
 
-def _exact(reader: Reader, pair: Pair) -> bool:
+def _exact(pair: Pair) -> bool:
     """Whether no version is missing before it that may have set the value."""
     row, before = pair.row, pair.before
     if before is not None:
         return before.version == row.version - 1
-    return absence.below(reader, pair.entity, row, parse(row.data)) is None
+    return row.version == 0 or (row.type == ChangeType.CREATE and row.version == 1)

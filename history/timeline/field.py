@@ -71,7 +71,7 @@ def field(
         if page_token is None:
             raise
         scan = _Scan([], None, None)  # retention has removed the rest
-    set_by = compose.origins(course.reader, [pair for pair, _, _ in scan.found])
+    set_by = compose.origins([pair for pair, _, _ in scan.found])
     following = (*scan.following, scan.until, course.mark) if scan.following else None
     return FieldHistory(
         label=label,

@@ -1,19 +1,15 @@
 """One page of an entity's timeline: of the store, or of the store and the archive together."""
 
 from collections.abc import Sequence
-from dataclasses import replace
-from datetime import UTC, date, datetime, time
 
 from django.conf import settings
 from django.utils.translation import gettext as _
 
-from history.archive import noted
 from history.entities import Entity
 from history.timeline import absence, neighbours, paging
 from history.timeline.paging import Slice
 from history.timeline.query import (
     NO_FILTERS,
-    Absence,
     BadParameterError,
     Order,
     Query,
@@ -21,7 +17,7 @@ from history.timeline.query import (
     unknown,
 )
 from history.timeline.reading import Reader
-from history.timeline.row import CLOCK_TOLERANCE, FIRST, LAST, Key, Place, VersionRow
+from history.timeline.row import FIRST, LAST, Key, Place, VersionRow
 from history.timeline.versions import Page, Version
 
 
@@ -47,9 +43,6 @@ def page(reader: Reader, query: Query) -> Page:
             raise unknown(query.entity.name, query.id, archive=query.archive)
         if not query.archive:
             absence.check_retention(query.filters)
-    if query.archive:
-        oldest = noted.oldest_day(query.entity)
-        found = replace(found, versions=tuple(_settle(each, oldest) for each in found.versions))
     return found
 
 
@@ -58,18 +51,6 @@ def _archive_url() -> str:
     if not url:
         raise BadParameterError("archive", _("this installation has no archive"))
     return url
-
-
-def _settle(found: Version, oldest: date | None) -> Version:
-    """A version with what the archive answers: it has nothing below the lowest version of both, and
-    what it does not have of its own days never arrived."""
-    if found.older is Absence.ARCHIVED:
-        return replace(found, older=Absence.REMOVED)
-    moment = found.previous_updated_at
-    if found.missing_why is None or moment is None or oldest is None:
-        return found
-    covered = moment >= datetime.combine(oldest, time(), UTC) + CLOCK_TOLERANCE
-    return replace(found, missing_why=Absence.NEVER_ARRIVED) if covered else found
 
 
 def newest(reader: Reader, entity: Entity, id: str) -> Version:

@@ -37,7 +37,8 @@ from history.timeline.sources.archive import Archive
 from history.timeline.sources.lists import First
 from history.timeline.sources.merged import Merged
 from history.timeline.sources.old_service import OldService
-from history.timeline.sources.source import Other
+from history.timeline.sources.source import Supplement
+from history.timeline.sources.tables import Tables
 from history.timeline.versions import Version, parse
 
 
@@ -77,7 +78,7 @@ class Reader:
 
     @property
     def _source(self) -> Merged:
-        others: list[Other] = [] if self.archive is None else [self.archive]
+        others: list[Supplement] = [] if self.archive is None else [self.archive]
         if self.old.possible:
             others.append(self.old)
         return Merged(others)
@@ -180,9 +181,7 @@ class Reader:
         found = self._source.members(application)
         if found:
             self._permit([application])
-        if need_to_know.applies(self.viewer):
-            for entity, id in found:
-                self.confine(entity, [id])
+        self._confined_members(found)
         return found
 
     def of_application(
@@ -192,10 +191,16 @@ class Reader:
         found, keys = self._source.of_application(application, filters, order, after, limit)
         if found or self.old.of_application(application):
             self._permit([application])
-        if need_to_know.applies(self.viewer):
-            for entity, id in keys:
-                self.confine(entity, [id])
+        self._confined_members(keys)
         return found, keys
+
+    def _confined_members(self, found: Iterable[Named]) -> None:
+        if need_to_know.applies(self.viewer):
+            ids: dict[Entity, list[str]] = defaultdict(list)
+            for entity, id in found:
+                ids[entity].append(id)
+            for entity, its in ids.items():
+                self.confine(entity, its)
 
     def versions(self, application: str) -> dict[tuple[Entity, str, int], list[VersionRow]]:
         """All versions of an application and its children, by kind, id and number; more than one
@@ -227,7 +232,7 @@ class Reader:
 
     def owners(self, entity: Entity, ids: Collection[str]) -> Mapping[str, set[str]]:
         """The applications that any stored version of each of these belongs to."""
-        return Merged().owners(entity, ids)
+        return Tables().owners(entity, ids)
 
     # Keys alone, of an entity whose keys the reader has.
 

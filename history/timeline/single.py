@@ -172,7 +172,7 @@ def _no_version(
         return absence.error(why, name, number)
     higher = keys.newest is not None and keys.newest.version > number
     return absence.error(
-        absence.above(reader, lower, keys.trusted) if higher else None, name, number
+        absence.above(reader, entity, lower, keys.trusted) if higher else None, name, number
     )
 
 

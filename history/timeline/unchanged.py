@@ -48,7 +48,7 @@ class Unchanged:
 
     def skip(self, keys: Keys, last: Key) -> Key | None:
         """The lowest version below `last` down to which nothing of these parts changes; None where
-        that is not known, or the next one does. history.timeline.blame.Skip."""
+        that is not known, or the next one does. history.timeline.neighbours.Skip."""
         if self._reader.old.possible or not keys.ordered:
             return None
         try:

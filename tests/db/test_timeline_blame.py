@@ -116,7 +116,7 @@ def test_blame_of_many_leaves_looks_once_at_the_version_that_set_them(
         with queries(monkeypatch) as statements:
             assert set(blamed(id).values()) == {7}
         said[id] = len(statements)
-        assert len(parsed) == 2  # the version that set its leaves, and the newest to be shown
+        assert len(parsed) == 1  # the newest, to be shown
     assert said["A1"] == said["A2"]
 
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
+from datetime import date
 
+from history.archive import noted
 from history.documents.jsonb import shortened
 from history.entities import Entity
 from history.timeline.row import Key, Named, VersionRow
@@ -16,12 +18,19 @@ class ArchiveUnavailableError(RuntimeError):
 
 @dataclass(frozen=True, slots=True)
 class Archive:
-    """A history.timeline.sources.source.Other. Reads a document once; those of restored days
+    """A history.timeline.sources.source.Supplement. Reads a document once; those of restored days
     too."""
 
     url: str
     _read: dict[Named, Mapping[Key, VersionRow]] = field(default_factory=dict)
+    _oldest: dict[Entity, date | None] = field(default_factory=dict)
     by_number = False
+
+    def oldest_day(self, entity: Entity) -> date | None:
+        """The oldest day of a kind that is in the archive; None where none is. Asked once."""
+        if entity not in self._oldest:
+            self._oldest[entity] = noted.oldest_day(entity)
+        return self._oldest[entity]
 
     def rows(
         self, entity: Entity, id: str, _: Callable[[], Collection[str]]

@@ -1,4 +1,4 @@
-"""Lists of entities, with the keys of their newest versions and no documents: for the search."""
+"""Lists of entities: what a search finds, newest documents, numbers given twice, a sample."""
 
 import random
 from collections import defaultdict

@@ -4,6 +4,7 @@ A version that an earlier source has counts, and the same version of a later one
 here knows who reads: history.timeline.reading asks this module, and everybody else asks that.
 """
 
+from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
@@ -11,7 +12,7 @@ from typing import Any, TypeVar
 from history.entities import ENTITIES, Entity
 from history.timeline.query import Filters, Order, Query, Sort
 from history.timeline.row import Documents, IdKey, Key, Located, Named, Place, Read, VersionRow
-from history.timeline.sources.source import Other
+from history.timeline.sources.source import Supplement
 from history.timeline.sources.tables import Tables
 
 T = TypeVar("T")
@@ -21,18 +22,18 @@ T = TypeVar("T")
 class Merged:
     """A history.timeline.sources.source.Source."""
 
-    others: Sequence[Other] = ()
+    others: Sequence[Supplement] = ()
     tables: Tables = field(default_factory=Tables)
 
     def page(self, query: Query, after: Key, limit: int) -> Read:
         # Before the page of the tables: a version that they get meanwhile is in one of the two.
         theirs = self.only_others(query.entity, query.id)
         read = self.tables.page(query, after, limit)
-        numbers = {row.version for row in read.rows} | {key.version for _, key in read.unread}
+        stored = [*(row.key for row in read.rows), *(key for _, key in read.unread)]
         entries: dict[Key, VersionRow | None] = {
             key: row
-            for key, row in theirs.items()
-            if fits(query.filters, row) and key.version not in numbers
+            for key, row in self.only_others(query.entity, query.id, stored).items()
+            if key in theirs and fits(query.filters, row)
         }
         if not entries:
             return read
@@ -87,11 +88,13 @@ class Merged:
     ) -> tuple[list[Located], dict[Named, list[Key]]]:
         theirs = self._places(application, filters)  # before the tables, as in page()
         found, keys = self.tables.of_application(application, filters, order, after, limit)
-        numbers = {(entity, id, key.version) for entity, id, key in found}
+        stored: dict[Named, list[Key]] = defaultdict(list)
+        for entity, id, key in found:
+            stored[entity, id].append(key)
         added = [
             (entity, id, key)
             for entity, id, key in theirs
-            if (entity, id, key.version) not in numbers
+            if key in self.only_others(entity, id, stored[entity, id])
         ]
         if added:
             found = _after({*found, *added}, _position, after, order, limit)
@@ -99,8 +102,8 @@ class Merged:
             return found, keys
         every: dict[Named, list[Key]] = {}
         for entity, id in dict.fromkeys((entity, id) for entity, id, _ in found):
-            stored = keys.get((entity, id)) or self.tables.keys(entity, [id]).get(id, [])
-            every[entity, id] = self._all(entity, id, stored)
+            its = keys.get((entity, id)) or self.tables.keys(entity, [id]).get(id, [])
+            every[entity, id] = self._all(entity, id, its)
         return found, every
 
     def only_others(
@@ -127,7 +130,7 @@ class Merged:
         added = self.only_others(entity, id, stored)
         return sorted([*stored, *added]) if added else stored
 
-    def of(self, other: Other, entity: Entity, id: str) -> Mapping[Key, VersionRow]:
+    def of(self, other: Supplement, entity: Entity, id: str) -> Mapping[Key, VersionRow]:
         """All versions that one of the others has of an entity."""
         return other.rows(entity, id, lambda: self.tables.owners(entity, [id]).get(id, ()))
 

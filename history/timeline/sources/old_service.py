@@ -18,8 +18,8 @@ from history.timeline.versions import parse
 
 @dataclass(frozen=True, slots=True)
 class OldService:
-    """A history.timeline.sources.source.Other. Of one number the row of the tables counts. hidden:
-    they alone are read, and nothing is asked for what is shown."""
+    """A history.timeline.sources.source.Supplement. Of one number the row of the tables counts.
+    hidden: they alone are read, and nothing is asked for what is shown."""
 
     asked: Asked = field(default_factory=Asked)
     hidden: bool = False

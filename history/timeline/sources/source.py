@@ -56,7 +56,7 @@ class Source(Protocol):
         with), in display order; and of each entity among them the keys of all versions."""
 
 
-class Other(Protocol):
+class Supplement(Protocol):
     """What has versions that the tables lack, all of one document at once."""
 
     @property

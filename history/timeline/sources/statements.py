@@ -133,7 +133,7 @@ def together(asked: Sequence[tuple[str, Sequence[object]]]) -> list[list[tuple[A
 
 
 def version_row(found: tuple[Any, ...]) -> VersionRow:
-    """A row of a statement with the columns of bounded.around."""
+    """A row of a statement with the columns of around()."""
     return VersionRow._make((*found[:8], False, found[8:]))
 
 
