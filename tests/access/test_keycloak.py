@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
-import jwt
 import pytest
 import requests
 
@@ -180,19 +179,3 @@ def test_tokens_of_keycloak_that_are_for_something_else(site: Site) -> None:
         answer = site.ask(given[kind])
         assert answer.status_code == 401, kind
         assert 'error="invalid_token"' in answer.headers["WWW-Authenticate"], kind
-
-
-def test_a_new_key_of_keycloak(site: Site) -> None:
-    old = site.keycloak.program_token()
-    until(lambda: site.ask(old).status_code == 200, site.web.said, 30)
-    site.keycloak.admin("POST", "/staff/components", json={
-        "name": "new", "providerId": "rsa-generated",
-        "providerType": "org.keycloak.keys.KeyProvider",
-        "config": {"priority": ["1000"], "enabled": ["true"], "active": ["true"]},
-    })  # fmt: skip
-    new = site.keycloak.program_token()
-    assert jwt.get_unverified_header(new)["kid"] != jwt.get_unverified_header(old)["kid"]
-    assert inside(site.log_in(), site.web)  # a login knows the new key at once
-    # The web's other processes may have asked for the keys in the last ten seconds.
-    until(lambda: site.ask(new).status_code == 200, site.web.said, 30)
-    assert site.ask(old).status_code == 200

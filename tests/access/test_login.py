@@ -311,18 +311,6 @@ def test_a_session_ends_when_it_is_idle_or_old(site: Site) -> None:
         assert back.url == f"{site.web.url}/admin/completeness/"
 
 
-def test_the_provider_has_forgotten_the_person_when_it_is_asked_again(site: Site) -> None:
-    person = Person()
-    person.log_in(site.web.url, site.bank, "1")
-    site.bank.stop()
-    site.bank.start()  # its sessions are in memory
-    age(site.web, 120)
-    page = person.get(f"{site.web.url}/admin/completeness/")
-    assert urlsplit(page.url).path == "/admin/login/"
-    assert "завершил ваш сеанс" in page.text
-    assert "next=%2Fadmin%2Fcompleteness%2F" in page.text
-
-
 @pytest.mark.parametrize("charset", ["zlib", "idna", "punycode", "undefined", "utf-7"])
 def test_texts_of_a_request_are_utf_8_whatever_it_says(site: Site, charset: str) -> None:
     headers = {"Content-Type": f"text/plain; charset={charset}"}

@@ -186,14 +186,6 @@ def test_tags_of_answers_differ_and_say_nothing_of_the_value(people: Store) -> N
     assert login("support").get(f"{API}/versions/0", headers=tag).status_code == 200
 
 
-def test_a_token_masks_when_a_creation_time_is_marked_too(people: Store) -> None:
-    people.add("C1", 3, {"createdAt": "2020-01-01T00:00:00Z"}, 3, entity=PERSON)
-    mark("/createdAt")
-    found = data(login("support").get("/api/v1/history/participant-role/C1"))["history"][0]
-    assert masking.is_token(found["createdAt"])
-    assert found["olderVersions"] == "unknown"
-
-
 def test_a_superuser_reads_sensitive_fields_only_with_the_permission(people: Store) -> None:
     User.objects.filter(username="admin").update(is_superuser=True)
     admin = User.objects.get(username="admin")

@@ -1,7 +1,5 @@
 """The archive and the table of keys, with distributed tables."""
 
-from datetime import date, timedelta
-
 import pytest
 from django.db import connection
 
@@ -13,7 +11,6 @@ from history.daily.days import partition_name
 from history.distribution.disk_use import held
 from history.entities import CHILDREN, root
 from history.partitions import catalog
-from history.search_index.backfill import remove_old
 from tests.citus.again import own_labels, tables, transactional_db
 from tests.citus.test_seals import OLD, insert
 from tests.db.partitioned import raw
@@ -65,19 +62,3 @@ def test_sizes_and_rows_are_those_of_all_nodes() -> None:
         assert found.bytes > size / 2
     [part] = catalog.read(connection, [CHILD.table])
     assert (part.rows, part.bytes) == (40, found.bytes)
-
-
-def test_old_keys_leave_all_shards() -> None:
-    today = date(2026, 3, 29)
-    with raw() as plain:
-        plain.execute("TRUNCATE search_key")
-        for number, day in ((1, today - timedelta(9)), (2, today)):
-            plain.execute(
-                "INSERT INTO search_key (value, name, entity, id, day)"
-                " SELECT 'v' || n, 'number', %s, 'a' || %s, %s FROM generate_series(1, 200) n",
-                [CHILD.name, str(number), day],
-            )
-        assert remove_old(plain, today) == 200
-        left = plain.execute("SELECT id, count(*) FROM search_key GROUP BY 1").fetchall()
-        assert left == [("a2", 200)]
-        plain.execute("TRUNCATE search_key")

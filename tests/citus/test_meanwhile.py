@@ -1,4 +1,4 @@
-"""What works while `annals distribute` does, or after it was interrupted. In this order."""
+"""A consumer that does not know that `annals distribute` ran."""
 
 import io
 from collections.abc import Iterator
@@ -11,7 +11,6 @@ from django.db import connection
 
 from history import distribution
 from history.daily import days
-from history.daily.days import DayState
 from history.distributing import steps
 from history.entities import BY_TOPIC, ENTITIES
 from ingest.store.retrying import RetryingWriter
@@ -70,16 +69,6 @@ def late(citus: Citus) -> Iterator[Late]:
     yield found
     found.ingested.writer.close()
     connection.close()
-
-
-def test_a_day_that_was_left_is_attached_by_whoever_needs_it(citus: Citus, late: Late) -> None:
-    """`partitions maintain`, or a consumer, as each other detached day of ours."""
-    plain = citus.raw()
-    assert days.create(plain, TABLE, DAY)
-    assert days.locate(plain, TABLE, DAY).state is DayState.ATTACHED
-    assert citus.rows(f"SELECT id FROM {TABLE}") == [("t1",)]
-    distribute()
-    assert citus.rows(f"SELECT id FROM {TABLE}") == [("t1",)]
 
 
 def test_a_consumer_that_was_not_seen_goes_on(citus: Citus, late: Late) -> None:

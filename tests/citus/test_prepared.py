@@ -55,17 +55,3 @@ def test_a_prepared_transaction_is_counted_and_recovered(
         assert left() == 0
         # The coordinator did not commit it.
         assert distributed.rows("SELECT count(*) FROM search_key") == [(0,)]
-
-
-def test_one_that_no_node_has_named_is_counted(
-    distributed: Citus, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    text = metrics._PREPARED_LEFT.replace("5 minutes", "0 minutes")
-    monkeypatch.setattr(metrics, "_PREPARED_LEFT", text)
-    worker = distributed.raw(1)
-    for statement in ("BEGIN", "SELECT FROM pg_class", "PREPARE TRANSACTION 'mine'"):
-        worker.execute(statement)
-    try:
-        assert left() == 1
-    finally:
-        worker.execute("ROLLBACK PREPARED 'mine'")

@@ -3,7 +3,6 @@ shard."""
 
 from collections.abc import Callable
 from datetime import datetime, timedelta
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import psycopg
@@ -11,17 +10,15 @@ import pytest
 from django.db import connection
 from psycopg.rows import tuple_row
 
-from history import distribution, masking, timeline
+from history import distribution, timeline
 from history.database.distributed import apart
-from history.entities import BY_NAME, ROOT, SEARCH_VALUE_LENGTH
-from history.models import SearchKey
-from history.timeline import ApplicationQuery, Filters, Order, Query, Sort
+from history.entities import BY_NAME, ROOT
+from history.timeline import Filters, Order, Query, Sort
 from history.timeline.row import LAST
-from history.timeline.sources import newest, statements
+from history.timeline.sources import newest
 from history.timeline.sources.tables import Tables
 from tests.citus.cluster import Citus, served_by
 from tests.db.store import HOST, T0, Store
-from tests.round_trips import ROUND_TRIPS, Asked, counted
 
 TASK, PERSON = BY_NAME["product-task"], BY_NAME["participant-role"]
 
@@ -111,65 +108,6 @@ def test_one_shard_answers(
     assert found
     for each in found:
         assert tasks(each) in ([0], [1]), each.statement
-
-
-@pytest.mark.parametrize("name", ROUND_TRIPS)
-def test_round_trips(loans: Citus, tmp_path: Path, name: str) -> None:
-    """As many as on one server."""
-    call, expected = ROUND_TRIPS[name]
-    asked = Asked("C1", "R1", at(60))
-    call(asked)
-    call(asked)
-    assert counted(lambda: call(asked), tmp_path) == expected
-
-
-def shown(application: str, size: int) -> list[tuple[str, int, int | None]]:
-    """All versions of an application, in pages: id, version, the one before it."""
-    found, token = [], None
-    while True:
-        query = ApplicationQuery(id=application, page_size=size, page_token=token)
-        page = timeline.application(HOST, query)
-        found += [(each.id, each.version, each.previous_version) for each in page.versions]
-        token = page.next_token
-        if token is None:
-            return found
-
-
-def test_an_application_with_a_child_that_moved(loans: Citus) -> None:
-    expected = [("B1", 3, 2), ("B1", 2, 1), ("B1", 1, 0), ("M1", 2, 1), ("B1", 0, None)]
-    assert shown("B1", 50) == shown("B1", 2) == expected
-    state = timeline.application_at(HOST, "A1", at(2))
-    assert [(each.id, each.version) for each in state.children] == [("P1", 2), ("T1", 2)]
-
-
-def test_large_documents_of_an_application_come_one_by_one(
-    loans: Citus, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The limit counts in the order of the page, whatever shards the documents are on."""
-    expected = shown("A1", 50)
-    monkeypatch.setattr(statements, "READ_BYTES", 1)
-    assert shown("A1", 50) == expected
-
-
-def test_a_search(loans: Citus) -> None:
-    day = at(0).date()
-    for kind, id in ((ROOT.name, "A1"), (ROOT.name, "B1"), (TASK.name, "T1"), (TASK.name, "M1")):
-        SearchKey.objects.create(value="77", name="number", entity=kind, id=id, day=day)
-    with pytest.MonkeyPatch.context() as patch:
-        keys = [f"{kind} number" for kind in (ROOT.name, TASK.name)]
-        patch.setattr(masking, "searchable_keys", lambda _viewer: keys)
-        found = timeline.search_all(HOST, ["77", "C1", "T1", "nothing"])
-    assert {text: {hit.id for hit in its.found} for text, its in found.items()} == {
-        "77": {"A1", "B1"}, "C1": {"C1"}, "T1": {"T1"}, "nothing": set(),
-    }  # fmt: skip
-
-
-def test_a_search_finds_a_key_that_is_longer_than_an_id(loans: Citus) -> None:
-    value = "5f0c1c5e-8b9e-4d0b-9a43-0d3f2b7a6c11"
-    key = {"name": "submissionId", "entity": ROOT.name, "day": at(0).date()}
-    SearchKey.objects.create(value=value, id="A1", **key)
-    assert [hit.id for hit in timeline.search(HOST, value).found] == ["A1"]
-    assert timeline.search(HOST, "x" * SEARCH_VALUE_LENGTH).found == ()
 
 
 def test_a_worker_reads_versions_as_the_coordinator_does(loans: Citus) -> None:

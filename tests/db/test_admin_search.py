@@ -142,20 +142,6 @@ def test_a_search_by_name_says_what_is_not_searched(documents: Store, support: C
         assert "По имени, телефону, паспорту и сумме поиска нет." in shown
 
 
-def test_what_is_not_there_says_why(documents: Store, support: Client) -> None:
-    no_id, no_version = "с этим идентификатором ничего нет", "не было"
-    for address, why in (
-        ("/admin/history/product-instance/NO1/", no_id),
-        (f"{A1}versions/9/", no_version),
-        (f"{A1}compare/?from=0&to=9", no_version),
-        ("/admin/history/product-instance/NO1/compare/", no_id),
-    ):
-        page = support.get(address)
-        assert page.status_code == 404, address
-        assert why in text(page), address
-    assert support.get("/admin/history/no-such-kind/A1/").status_code == 404
-
-
 def test_what_was_opened_is_offered_again(documents: Store, support: Client) -> None:
     support.get(A1)
     support.get("/admin/history/participant-role/R1/")

@@ -11,10 +11,10 @@ from django.test import Client
 
 from history.api.components import COMPONENTS
 from history.api.parameters import Parameters
-from history.models import Person, SearchKey
+from history.models import Person
 from ingest.models import Ledger, RetiredTopic
 from tests.db.calls import data
-from tests.db.store import T0, Store, minute
+from tests.db.store import Store
 
 ROOT = "/api/v1/history/product-instance"
 NOW = datetime.now(UTC).replace(microsecond=0)
@@ -82,75 +82,6 @@ def test_a_time_of_the_hour_that_comes_twice_is_the_first() -> None:
     parameters = Parameters(QueryDict(query), {"time"}, query)
     found = parameters.moment("time", ZoneInfo("Europe/Berlin"))
     assert found == datetime(2026, 10, 25, 0, 30, tzinfo=UTC)
-
-
-def test_as_of_a_moment(auditor: Client, loan: Store) -> None:
-    moment = minute(15).replace(tzinfo=None).isoformat()
-    found = data(auditor.get(f"{ROOT}/A1/at?time={moment}"))
-    assert (found["version"], found["entity"], found["deleted"]) == (
-        1,
-        {"rate": "1", "name": "x"},
-        False,
-    )
-    assert "diff" not in found
-    assert found["time"] == minute(15).isoformat(timespec="microseconds")
-    early = T0 - timedelta(days=1)
-    assert auditor.get(f"{ROOT}/A1/at?time={early:%Y-%m-%d}").status_code == 404
-    assert auditor.get(f"{ROOT}/A1/at").status_code == 400
-
-
-def test_one_field(auditor: Client, loan: Store) -> None:
-    found = data(auditor.get(f"{ROOT}/A1/fields?path=/rate&pageSize=2"))
-    assert found["label"] == "Процентная ставка"
-    assert [(value["value"], value["version"]) for value in found["values"]] == [("2", 2), ("1", 1)]
-    assert found["values"][1]["until"] == found["values"][0]["since"]
-    rest = data(auditor.get(f"{ROOT}/A1/fields?path=/rate&pageToken={found['nextPageToken']}"))
-    assert [value["value"] for value in rest["values"]] == ["0"]
-    assert rest["values"][0]["until"] == found["values"][1]["since"]
-
-
-def test_blame(auditor: Client, loan: Store) -> None:
-    found = data(auditor.get(f"{ROOT}/A1/blame"))
-    assert found["version"] == 2
-    assert {leaf["path"]: leaf["version"] for leaf in found["blame"]} == {"/rate": 2, "/name": 0}
-    assert {leaf["path"]: leaf["value"] for leaf in found["blame"]} == {"/rate": "2", "/name": "x"}
-
-
-def test_a_whole_application(auditor: Client, loan: Store) -> None:
-    found = data(auditor.get("/api/v1/applications/A1/history?pageSize=3"))
-    assert [(v["kind"], v["id"], v["version"]) for v in found["history"]] == [
-        ("product-instance", "A1", 2),
-        ("product-instance", "A1", 1),
-        ("participant-role", "P1", 0),
-    ]
-    assert found["history"][2]["productInstanceId"] == "A1"
-    rest = data(auditor.get(
-        f"/api/v1/applications/A1/history?pageToken={found['nextPageToken']}"
-    ))  # fmt: skip
-    assert [v["version"] for v in rest["history"]] == [0]
-    assert "nextPageToken" not in rest
-    moment = minute(7).replace(tzinfo=None).isoformat()
-    found = data(auditor.get(f"/api/v1/applications/A1/at?time={moment}"))
-    assert found["application"]["version"] == 0
-    assert [child["id"] for child in found["children"]["participant-role"]] == ["P1"]
-    assert auditor.get("/api/v1/applications/none/history").status_code == 404
-    assert auditor.get("/api/v1/applications/A1/history?sort=updatedAt").status_code == 200
-    assert auditor.get("/api/v1/applications/A1/history?sort=version").status_code == 400
-
-
-def test_search(auditor: Client, loan: Store) -> None:
-    SearchKey.objects.create(
-        value="77", name="clientId", entity="participant-role", id="P1",
-        day=T0.date(),
-    )  # fmt: skip
-    (found,) = data(auditor.get("/api/v1/search?q=77"))["results"]
-    assert (found["kind"], found["productInstanceId"], found["foundBy"]) == (
-        "product-instance", "A1", "clientId",
-    )  # fmt: skip
-    (found,) = data(auditor.get("/api/v1/search?q=A1"))["results"]
-    assert (found["kind"], found["foundBy"], found["version"]) == ("product-instance", "id", 2)
-    assert data(auditor.get("/api/v1/search?q=nothing"))["results"] == []
-    assert auditor.get("/api/v1/search").status_code == 400
 
 
 CONTENT = {"entity", "value", "old", "new"}

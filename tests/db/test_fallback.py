@@ -431,17 +431,6 @@ def test_pages_that_began_without_the_old_service_stay_without(
     assert numbers(get(support, API)) == [5, 4, 3, 2, 1, 0]
 
 
-def test_pages_wait_for_the_old_service(half: OldService, support: Client) -> None:
-    first = get(support, API, pageSize=2)
-    half.status = 503
-    second = get(support, API, pageSize=2, pageToken=first["nextPageToken"])
-    assert (numbers(first), numbers(second)) == ([5, 4], [])
-    assert second["fallback"] == {"state": "failed", "olderVersionsMayBeMissing": True}
-    half.status = 200
-    rest = get(support, API, pageToken=second["nextPageToken"])
-    assert numbers(rest) == [3, 2, 1, 0]
-
-
 def test_values_of_a_field_wait_for_the_old_service(half: OldService, support: Client) -> None:
     first = get(support, f"{API}/fields", path="/rate", pageSize=2)
     half.status = 503

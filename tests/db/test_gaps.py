@@ -179,17 +179,6 @@ def test_services_beyond_the_largest_are_one(committed: Store) -> None:
     assert (other.gaps, other.versions) == (5, 1 + 2 + 3 + 4 + 5)
 
 
-def test_before_the_first_run_nothing_is_known(committed: Store) -> None:
-    said = StringIO()
-    call_command("gaps", "list", stdout=said)
-    assert said.getvalue() == "Nobody has looked yet: run annals gaps.\n"
-    find()
-    call_command("gaps", "list", stdout=said)
-    assert said.getvalue().endswith("No gap is open.\n")
-    call_command("gaps", "list", "--closed", stdout=said)
-    assert said.getvalue().endswith("There is no such gap.\n")
-
-
 def test_a_version_in_quarantine_is_missing_and_explained(committed: Store) -> None:
     committed.add("A1", 0, {}, 0)
     committed.add("A1", 3, {}, 1)

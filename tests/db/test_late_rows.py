@@ -31,7 +31,7 @@ from tests.db import ingested as ingesting
 from tests.db.ingested import Ingested
 from tests.db.partitioned import TABLE, raw, run
 from tests.db.store import queries
-from tests.messages import NOW, SOURCE, TOPIC, TWIN, WINDOW, message, value, with_data
+from tests.messages import NOW, SOURCE, TOPIC, WINDOW, value, with_data
 
 MOMENT = NOW.replace(hour=12, minute=0, second=0) - timedelta(days=20)
 OLD = MOMENT.date()
@@ -154,16 +154,6 @@ def test_a_batch_of_today_asks_nothing(writer: Ingested, monkeypatch: pytest.Mon
         assert not [each for each in statements if "sealed_day" in each]
         writer.write(old("late"))
         assert len([each for each in statements if "sealed_day" in each]) == 1
-
-
-def test_a_new_seal_includes_the_late_rows(writer: Ingested) -> None:
-    writer.write(old("late"))
-    with raw() as plain:
-        again = seal(plain, ROOT, OLD)
-    assert again.rows == 4
-    assert noted() == [("late", TOPIC, 3, True)]
-    verdict = check()
-    assert (verdict.fault, verdict.rows, verdict.late) == (None, 4, 0)
 
 
 @pytest.fixture
@@ -349,15 +339,3 @@ def test_what_is_noted_of_a_day_goes_when_nothing_of_the_day_is_left(
     ArchivedDay.objects.all().delete()
     assert run("maintain")[0] == 0
     assert noted() == []
-
-
-def test_both_topics_of_a_pair_are_noted(writer: Ingested) -> None:
-    writer.store(_of_twin(writer))
-    assert noted() == [("migrated", TWIN, 0, False)]
-    assert check().fault is None
-
-
-def _of_twin(writer: Ingested) -> Any:
-    batch = writer.batch()
-    writer.fill(batch, message(old("migrated"), 0, TWIN), source=ingesting.TWIN_SOURCE)
-    return batch

@@ -61,6 +61,8 @@ def limited(page_bytes: float, read_bytes: int, seconds: float) -> Iterator[None
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(budget, "PAGE_BYTES", page_bytes)
         patch.setattr(budget, "PAGE_SECONDS", seconds)
+        patch.setattr(budget, "BATCH", 4)  # a path filter reads several batches,
+        patch.setattr(budget, "SCAN", 8)  # and stops in between
         patch.setattr(statements, "READ_BYTES", read_bytes)
         yield
 
@@ -92,7 +94,13 @@ def content(found: Sequence[Page]) -> list[Version]:
     return [replace(each, listed=0, size=0) for page in found for each in page.versions]
 
 
+TWINS = [Made(1, 0, "anna", 0), Made(1, 4, "anna", 1), Made(2, 2, "anna", 2)]
+NO_LIMIT = (10**9, 10**9, 10**9)
+
+
 @relaxed
+@example(TWINS, Filters(), Sort.VERSION, Order.DESC, 1, NO_LIMIT)
+@example(TWINS, Filters(), Sort.UPDATED_AT, Order.ASC, 1, NO_LIMIT)
 @example(
     [Made(version, 0, "boris", 0) for version in range(9)], Filters(author="anna"),
     Sort.UPDATED_AT, Order.DESC, 1, (1, 1, 0.0),

@@ -253,22 +253,6 @@ def test_the_newest_day_that_is_accepted_exists_also_when_maintain_did_not_run_s
     assert quarantined() == []
 
 
-def test_a_foreign_table_in_the_place_of_a_day_stops_no_other_row(
-    ingested: Ingested, plain: psycopg.Connection[Any]
-) -> None:
-    name = days.partition_name(ROOT.table, TODAY)
-    plain.execute(f"CREATE TABLE {name} (id text)")
-    try:
-        ingested.write(at(TODAY, id="a"), at(TODAY - timedelta(days=1), id="b"))
-        assert ids() == ["b"]
-        assert [each["reason"] for each in quarantined()] == ["no_partition"]
-        assert sum(retry(plain, Selection(), lambda: WINDOW), Counter()) == {"retrying": 1}
-    finally:
-        plain.execute(f"DROP TABLE {name}")
-    assert sum(retry(plain, Selection(), lambda: WINDOW), Counter()) == {"stored": 1}
-    assert faults() == []
-
-
 def spoil_columns(plain: psycopg.Connection[Any], name: str) -> None:
     plain.execute(f"ALTER TABLE {ROOT.table} DETACH PARTITION {name}")
     plain.execute(f"ALTER TABLE {name} DROP COLUMN author")

@@ -11,7 +11,6 @@ from history.record import ChangeType
 from history.timeline import (
     BadParameterError,
     Filters,
-    Include,
     NoVersionError,
     OlderThanRetentionError,
     Order,
@@ -35,22 +34,6 @@ def seven(store: Store) -> Store:
     for version in range(7):
         store.add("A1", version, {"rate": version, "name": "x"}, version)
     return store
-
-
-def test_newest_first_and_each_with_what_changed(seven: Store) -> None:
-    found = page()
-    assert numbers(found.versions) == [6, 5, 4, 3, 2, 1, 0]
-    assert found.next_token is None
-    newest, first = found.versions[0], found.versions[-1]
-    assert newest.previous_version == 5
-    assert newest.patch == [{"op": "replace", "path": "/rate", "value": 6}]
-    (change,) = newest.changes
-    assert (change.change.path, change.change.old, change.change.new) == ("/rate", 5, 6)
-    assert change.label is not None
-    assert change.label.russian == "Процентная ставка"
-    assert (first.previous_version, first.patch, first.changes) == (None, None, ())
-    assert first.older is None
-    assert first.type is ChangeType.CREATE
 
 
 def test_a_gap_of_millions_is_a_range(store: Store) -> None:
@@ -99,19 +82,6 @@ def test_nothing_to_show_says_why(seven: Store) -> None:
     with pytest.raises(OlderThanRetentionError):
         page(filters=Filters(until=T0 - timedelta(days=300)))
     assert page(filters=Filters(since=minute(60))).versions == ()
-
-
-def test_only_what_is_asked_for(seven: Store) -> None:
-    plain = page(include=frozenset({Include.ENTITY})).versions[0]
-    assert (plain.patch, plain.changes, plain.previous_version) == (None, (), 5)
-    patched = page(include=frozenset({Include.DIFF})).versions[0]
-    assert (patched.patch, patched.changes) == (
-        [{"op": "replace", "path": "/rate", "value": 6}],
-        (),
-    )
-    changed = page(include=frozenset({Include.CHANGES})).versions[0]
-    assert changed.patch is None
-    assert len(changed.changes) == 1
 
 
 @pytest.mark.parametrize("size", [2, 5, 100])

@@ -5,7 +5,6 @@ from datetime import timedelta
 import pytest
 
 from history import timeline
-from history.entities import ENTITIES
 from history.record import ChangeType
 from history.timeline import (
     ApplicationQuery,
@@ -14,7 +13,7 @@ from history.timeline import (
     NoVersionError,
     OlderThanRetentionError,
 )
-from tests.db.store import HOST, T0, Store, minute, queries
+from tests.db.store import HOST, T0, Store
 
 PERSON, TASK = "participant-role", "product-task"
 
@@ -45,23 +44,3 @@ def test_an_application_that_is_not_there(loan: Store) -> None:
     assert timeline.application(HOST, nobody).versions == ()
     with pytest.raises(BadParameterError, match="pageToken"):
         timeline.application(HOST, ApplicationQuery(id="A1", page_token="v1:x"))
-
-
-def test_a_merged_page_takes_a_fixed_number_of_queries(
-    loan: Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    timeline.application(HOST, ApplicationQuery(id="A1"))
-    with queries(monkeypatch) as said:
-        timeline.application(HOST, ApplicationQuery(id="A1", page_size=500))
-    assert len(said) <= 1 + 2 * len(ENTITIES) + 1
-
-
-def test_a_child_that_moved_away_is_where_it_is(loan: Store) -> None:
-    loan.add("P1", 2, {"income": "2"}, 25, entity=PERSON, application="B1")
-    assert [c.id for c in timeline.application_at(HOST, "A1", minute(24)).children if c.id == "P1"]
-    assert not [
-        c.id for c in timeline.application_at(HOST, "A1", minute(26)).children if c.id == "P1"
-    ]
-    moved = timeline.application_at(HOST, "B1", minute(26))
-    assert moved.application is None
-    assert [child.id for child in moved.children] == ["P1", "T9"]

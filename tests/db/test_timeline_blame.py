@@ -12,9 +12,7 @@ from history.entities import ROOT
 from history.record import ChangeType
 from history.timeline import (
     BadParameterError,
-    Filters,
     NoVersionError,
-    Query,
     compose,
     versions,
 )
@@ -49,11 +47,7 @@ def test_blame_of_a_deleted_and_of_a_deep_document(store: Store) -> None:
         timeline.blame(HOST, ROOT, "nobody")
 
 
-def test_a_field_inside_a_list_by_key(store: Store) -> None:
-    store.add("A1", 0, {"items": [{"pid": "a", "n": 1}, {"pid": "b", "n": 1}]}, 0)
-    store.add("A1", 1, {"items": [{"pid": "b", "n": 2}, {"pid": "a", "n": 1}]}, 1)
-    values = timeline.field(HOST, ROOT, "A1", "/items/[pid=b]/n").values
-    assert [(value.value, value.origin.version) for value in values] == [(2, 1), (1, 0)]
+def test_what_has_no_values_of_a_field(store: Store) -> None:
     for bad in ("rate", "/items/*/n", "/[x"):
         with pytest.raises(BadParameterError, match="path"):
             timeline.field(HOST, ROOT, "A1", bad)
@@ -118,29 +112,3 @@ def test_blame_of_many_leaves_looks_once_at_the_version_that_set_them(
         said[id] = len(statements)
         assert len(parsed) == 1  # the newest, to be shown
     assert said["A1"] == said["A2"]
-
-
-@pytest.mark.parametrize(
-    "path, states",
-    [
-        ("/docs/[pid=a]/s", [[{"pid": "a", "s": 1}, {"s": 9}], [{"pid": "a", "s": 2}, {"s": 9}]]),
-        ("/docs/[pid=a]/s", [[{"pid": "a", "s": 1}, {"pid": "a"}], [{"pid": "a"}]]),
-        ("/docs/[id=1]/s", [[{"pid": "a", "id": 1, "s": 1}], [{"pid": "a", "id": 1, "s": 2}]]),
-        ("/docs/[pid=a]/s", [[{"pid": "a", "s": 1}, 5], [{"pid": "b", "s": 1}, 5]]),
-        ("/docs/1", [["a", "b"], ["new", "a", "b"]]),
-    ],
-)
-def test_the_filter_and_the_field_mean_the_same_by_a_path(
-    store: Store, path: str, states: list[Any]
-) -> None:
-    for version, docs in enumerate([*states, states[-1], *states[::-1]]):
-        store.add("A1", version, {"docs": docs, "x": version}, version)
-    query = Query(entity=ROOT, id="A1", filters=Filters(path=path))
-    kept = [version.version for version in timeline.page(HOST, query).versions]
-    assert kept == [4, 1]
-    # The first version changed nothing, but its value is one of the field's.
-    assert [value.origin.version for value in timeline.field(HOST, ROOT, "A1", path).values] == [
-        4,
-        1,
-        0,
-    ]

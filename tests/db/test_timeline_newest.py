@@ -1,12 +1,9 @@
 """Newest means the highest version number, in every answer and on every screen."""
 
-import json
-
 import pytest
-from django.contrib.auth.models import User
 from django.test import Client
 
-from tests.db.screens import A1, WHOLE, text
+from tests.db.screens import A1, WHOLE
 from tests.db.store import Store
 
 
@@ -32,11 +29,3 @@ def test_versions_are_compared_with_it(skewed: Store, support: Client) -> None:
     assert "to=1" not in page
     asked = support.get(f"{A1}compare/").content.decode()
     assert 'name="to" min="0" required value="2"' in asked
-
-
-def test_search_shows_it(skewed: Store, client: Client) -> None:
-    client.force_login(User.objects.get(username="support"))
-    body = json.loads(client.get("/api/v1/search?q=A1").content)
-    assert body["data"]["results"][0]["version"] == 2
-    skewed.add("A1", 0, {"name": "Квартира"}, 0, entity="realty-info")
-    assert "Автокредит" in text(client.get("/admin/history/?q=A1"))

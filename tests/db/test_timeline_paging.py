@@ -4,14 +4,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-import jsonpatch
 import pytest
 from django.db import transaction
-from hypothesis import HealthCheck, example, given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from history import timeline
-from history.documents.exactjson import loads
 from history.entities import ROOT
 from history.record import ChangeType
 from history.timeline import Filters, Order, Query, Sort, Version
@@ -110,41 +108,6 @@ relaxed = settings(
     database=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
-
-
-TWINS = [Made(1, 0, "anna", 0), Made(1, 4, "anna", 1), Made(2, 2, "anna", 2)]
-
-
-@relaxed
-@example(TWINS, Filters(), Sort.VERSION, Order.DESC, 1)
-@example(TWINS, Filters(), Sort.UPDATED_AT, Order.ASC, 1)
-@given(HISTORY, FILTERS, st.sampled_from(Sort), st.sampled_from(Order), st.integers(1, 6))
-def test_pages_are_what_one_would_show_who_has_it_all(
-    store: Store, history: list[Made], filters: Filters, sort: Sort, order: Order, size: int
-) -> None:
-    with rolled_back():
-        for made in history:
-            write(store, made)
-        seen: list[Version] = []
-        token = None
-        while True:
-            query = Query(entity=ROOT, id="A1", filters=filters, sort=sort, order=order,
-                          page_size=size, page_token=token)  # fmt: skip
-            page = timeline.page(HOST, query)
-            assert len(page.versions) <= size
-            seen += page.versions
-            token = page.next_token
-            if token is None:
-                break
-        wanted = expected(history, filters, sort, order)
-        assert [shown(version) for version in seen] == [(m.version, m.minute) for m in wanted]
-        for version, made in zip(seen, wanted, strict=True):
-            before = previous(history, made)
-            assert version.previous_version == (before.version if before else None)
-            if before:
-                assert version.patch is not None
-                old = {"rate": before.rate, "v": before.version}
-                assert jsonpatch.apply_patch(old, version.patch) == loads(version.snapshot)
 
 
 @relaxed

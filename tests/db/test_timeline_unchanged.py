@@ -97,13 +97,6 @@ def test_so_is_a_masked_one(store: Store, old: Any, new: Any) -> None:
     assert blamed("A1") == in_full("A1") == [("/who", 10, True)]
 
 
-@pytest.mark.parametrize("times", [[0, 1, 2, 9, 4, 5, 6, 7], [0, 0, 0, 0, 1, 1, 1, 1]])
-def test_times_that_do_not_follow_the_numbers(store: Store, times: list[int]) -> None:
-    for version, time in enumerate(times):
-        store.add("A1", version, {"rate": version // 5, "pid": "x"}, time)
-    assert blamed("A1") == in_full("A1") == [("/pid", 0, True), ("/rate", 5, True)]
-
-
 def test_what_does_not_change_is_not_read(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     for version in range(60):
         store.add("A1", version, {"rate": version, "pid": "x", "who": version // 30}, version)
