@@ -91,11 +91,11 @@ class Merged:
         stored: dict[Named, list[Key]] = defaultdict(list)
         for entity, id, key in found:
             stored[entity, id].append(key)
-        added = [
-            (entity, id, key)
-            for entity, id, key in theirs
-            if key in self.only_others(entity, id, stored[entity, id])
-        ]
+        still = {
+            named: self.only_others(*named, stored[named])
+            for named in {(entity, id) for entity, id, _ in theirs}
+        }
+        added = [place for place in theirs if place[2] in still[place[:2]]]
         if added:
             found = _after({*found, *added}, _position, after, order, limit)
         if not self.others:
