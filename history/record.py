@@ -7,7 +7,6 @@ import msgspec
 ID_LENGTH = 32
 CLIENT_ID_LENGTH = 64
 AUTHOR_LENGTH = 64
-# Of the name of a source that Annals asks for versions.
 MAX_VERSION = 2_147_483_647
 # No row of ingest_unstored covers more offsets than this, so that an index finds an offset.
 UNSTORED_SPAN = 100_000

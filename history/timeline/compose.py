@@ -1,21 +1,21 @@
 """Makes versions of rows: compared with the previous version, with names and labels."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import cache, cached_property
 
 from history import diff as differ
-from history import labels, quarantined
+from history import labels, people, quarantined
 from history.diff import Change, Diff, Identity, Operation, matching_first
 from history.documents.exactjson import Json, dumps
 from history.entities import Entity
 from history.labels import Catalogue
-from history.people import Author
+from history.people import Author, unnamed
 from history.quarantined import Quarantined, Wanted
 from history.record import ChangeType
 from history.requests import deadline
-from history.timeline import absence, budget, neighbours
+from history.timeline import absence, budget
 from history.timeline.budget import Listed
 from history.timeline.query import Include
 from history.timeline.reading import Reader
@@ -63,7 +63,7 @@ class Composer:
 
     @cached_property
     def _authors(self) -> Mapping[str, Author]:
-        return neighbours.authors(self._pairs)
+        return _people(self._pairs)
 
     @cached_property
     def _catalogue(self) -> Catalogue:
@@ -176,6 +176,22 @@ def _version(
     )
 
 
+def _people(pairs: Iterable[Pair]) -> dict[str, Author]:
+    """The people and services that made these versions, by login and client id. No query, where
+    the sources gave their names with all of them; otherwise one."""
+    known: dict[str, Author] = {}
+    unknown: set[str] = set()
+    for row in (pair.row for pair in pairs):
+        for login, named in ((row.author, row.names[:2]), (row.client_id, row.names[2:])):
+            if login is None or login in known:
+                continue
+            if not named:
+                unknown.add(login)
+            else:
+                known[login] = unnamed(login) if named[0] is None else Author(login, *named)
+    return known | people.authors(unknown - known.keys())
+
+
 @dataclass(frozen=True, slots=True)
 class Origin:
     """The version that set a value. exact: False if an older version, which the store does not
@@ -197,7 +213,7 @@ def origins(pairs: Collection[Pair]) -> Mapping[Place, Origin]:
     The same pair may be given for many values; it is looked at once.
     """
     each_once = {pair.place: pair for pair in pairs}
-    authors = neighbours.authors(each_once.values())
+    authors = _people(each_once.values())
     return {
         place: Origin(
             version=pair.row.version,

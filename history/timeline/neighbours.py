@@ -1,34 +1,16 @@
 """Which version a version is compared with, and which versions between them are missing."""
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from datetime import datetime
 from itertools import takewhile
 from types import MappingProxyType
 from typing import NamedTuple, TypeAlias
 
-from history import people
 from history.entities import Entity
-from history.people import Author, unnamed
 from history.timeline import budget
 from history.timeline.query import storable, unknown
 from history.timeline.reading import Reader
 from history.timeline.row import LAST, Documents, IdKey, Key, Keys, Pair, VersionRow
-
-
-def authors(pairs: Iterable[Pair]) -> dict[str, Author]:
-    """The people and services that made these versions, by login and client id. No query, where
-    the sources gave their names with all of them; otherwise one."""
-    known: dict[str, Author] = {}
-    unknown: set[str] = set()
-    for row in (pair.row for pair in pairs):
-        for login, named in ((row.author, row.names[:2]), (row.client_id, row.names[2:])):
-            if login is None or login in known:
-                continue
-            if not named:
-                unknown.add(login)
-            else:
-                known[login] = unnamed(login) if named[0] is None else Author(login, *named)
-    return known | people.authors(unknown - known.keys())
 
 
 def previous_in_page(page: Collection[VersionRow]) -> dict[Key, VersionRow]:

@@ -98,7 +98,7 @@ def follow(
 ) -> Course:
     """The course of a page of these kinds: one entity, or an application with its children. mark:
     of the token, if there is one."""
-    alone = reader.of_store()
+    alone = reader.without_old_service()
     possible = reader.old.possible
     if possible and (page_token is None or mark == BOTH):
         old = reader.old

@@ -68,20 +68,23 @@ class Reader:
         """The same reader, who sees masked values too: for one that is unmasked."""
         return replace(self, viewer=replace(self.viewer, in_clear=True))
 
-    def of_store(self) -> Reader:
-        """The same reader of the store alone."""
+    def without_old_service(self) -> Reader:
+        """The same reader, to whom the old service is hidden."""
         return replace(self, old=replace(self.old, hidden=True))
 
     def with_archive(self, url: str) -> Reader:
         """The same reader of the store and the archive."""
-        return replace(self.of_store(), archive=Archive(url))
+        return replace(self.without_old_service(), archive=Archive(url))
+
+    @property
+    def others(self) -> list[Supplement]:
+        """What is asked beside the tables; of one version the first that has it counts."""
+        archive: list[Supplement] = [] if self.archive is None else [self.archive]
+        return [*archive, self.old] if self.old.possible else archive
 
     @property
     def _source(self) -> Merged:
-        others: list[Supplement] = [] if self.archive is None else [self.archive]
-        if self.old.possible:
-            others.append(self.old)
-        return Merged(others)
+        return Merged(self.others)
 
     # The gate.
 

@@ -49,7 +49,7 @@ class Unchanged:
     def skip(self, keys: Keys, last: Key) -> Key | None:
         """The lowest version below `last` down to which nothing of these parts changes; None where
         that is not known, or the next one does. history.timeline.neighbours.Skip."""
-        if self._reader.old.possible or not keys.ordered:
+        if self._reader.others or not keys.ordered:
             return None
         try:
             # The token of a masked part tells more of its values apart than the parts do.

@@ -106,7 +106,7 @@ def of_version(reader: Reader, entity: Entity, id: str, number: int) -> Fate:
     """What became of a version. What is stored is `stored`, whatever else happened. id: one that an
     entity can have. Up to nine queries. Raises what need_to_know.permit raises."""
     name = Name(entity.name, id, number)
-    keys = reader.of_store().keys(entity, [id]).get(id, [])
+    keys = reader.without_old_service().keys(entity, [id]).get(id, [])
     answered = bool(keys) or reader.old.want(entity, id)
     reader.viewer.look.read(reader.confine(entity, [id]))
     if not answered:

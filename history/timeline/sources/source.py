@@ -1,10 +1,8 @@
 """What a source is: seven questions about keys and rows, of one kind or one application.
 
 A source knows nothing of readers, masks, budgets, HTTP or other sources. `tables` is one, and
-`merged`, which is the tables with what others add. `old_service` and `archive` are such others:
-they have all versions of one document at once.
-
-docs/structure.md says how to add one.
+`merged`, which is the tables with supplements: `old_service` and `archive`. Who adds a source
+writes a supplement; docs/structure.md has the steps.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -57,7 +55,9 @@ class Source(Protocol):
 
 
 class Supplement(Protocol):
-    """What has versions that the tables lack, all of one document at once."""
+    """What has versions that the tables lack, all of one document at once, in the form of the
+    tables: moments in UTC, documents as history.documents.jsonb.shortened gives them, b"null" for a
+    deletion that has none."""
 
     @property
     def by_number(self) -> bool:
