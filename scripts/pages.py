@@ -66,9 +66,11 @@ METRICS_HEAD = """\
 
 Prometheus adds the labels `job` and `instance` to each.
 A histogram has `_bucket` (with the label `le`), `_sum` and `_count` behind its name.
-Every web process gives the same `annals_store_*`, `annals_maintain_*`, `annals_verify_*` and
-`annals_archive_*`, which it reads from the database at each scrape: aggregate them with `max` or
-`min`, never with `sum` alone.
+Every web process reads these from the database at each scrape, and gives the same:
+`annals_store_*`, `annals_loss_seconds`, `annals_catch_up_seconds`, `annals_kept_seconds`,
+`annals_maintain_*`, `annals_verify_*`, `annals_archive_*`, `annals_gaps*`,
+`annals_marks_checksum` and `annals_journal_most_opened`. Aggregate them with `max` or `min`,
+never with `sum` alone.
 The alerts on them are in [runbook.md](runbook.md).
 """
 HEAD = """\

@@ -16,7 +16,7 @@ from annals.observe.logs import request_id
 
 HEADER = "X-Request-ID"
 ACCEPTED = re.compile(r"[A-Za-z0-9._-]{1,64}")
-REFUSED = frozenset({401, 403, 429})
+REFUSED = frozenset({401, 403})
 
 log = logging.getLogger(__name__)
 

@@ -116,10 +116,7 @@ HEAVY = (
     "confluent_kafka cryptography django.db.models history.admin.pages history.api history.masking"
     " history.models history.timeline jwt prometheus_client psycopg pyarrow requests rich"
 )
-QUICK = (
-    "breakglass capacity compare-old consume embedded export gaps grants journal labels ledger"
-    " partitions people quarantine search simulate trace"
-)
+QUICK = " ".join(name for name in command_line.names() if name not in command_line.OF_DJANGO)
 # One process for all: what a help imported stays, so the first one that imports too much is named.
 HELPS = """
 import runpy, sys

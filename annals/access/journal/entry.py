@@ -152,7 +152,7 @@ def _subject(request: HttpRequest, action: Action) -> tuple[str, str, str]:
 
 def _outcome(response: HttpResponseBase) -> Outcome:
     status = response.status_code
-    if status in (401, 403, 429):
+    if status in (401, 403):
         return Outcome.REFUSED
     if status >= 400:
         return Outcome.FAILED

@@ -38,8 +38,8 @@ class Action(models.TextChoices):
 
 
 class Outcome(models.TextChoices):
-    """What came of it. refused: not logged in, no permission, too many requests. failed: nothing
-    there, a wrong parameter, an error."""
+    """What came of it. refused: not logged in, no permission. failed: nothing there, a wrong
+    parameter, an error."""
 
     SHOWN = "shown", _("shown")
     REFUSED = "refused", _("refused")
