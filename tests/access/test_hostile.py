@@ -13,6 +13,7 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 from django.contrib.auth.models import User
+from django.contrib.sessions.models import Session
 from django.test import Client
 
 from annals.access.models import JournalEntry
@@ -72,6 +73,20 @@ def test_the_same_login_with_a_good_token(client: Client, issuer: Issuer, db: No
     issuer.id_token = issuer.token()
     assert client.get(callback).status_code == 302
     assert client.get("/admin/").status_code == 200
+
+
+def test_a_login_belongs_to_the_browser_that_began_it(
+    client: Client, issuer: Issuer, db: None
+) -> None:
+    """It leaves no row before its end, cannot be forged, and serves once."""
+    callback, other = begun(client, issuer), Client()
+    issuer.id_token = issuer.token()
+    assert other.get(callback).status_code == 403
+    cookie = client.cookies["annals_login"].value
+    other.cookies["annals_login"] = cookie[:-1] + ("A" if cookie[-1] != "A" else "B")
+    assert "истекло" in other.get(callback).content.decode()
+    assert not Session.objects.exists()
+    assert [client.get(callback).status_code for _ in range(2)] == [302, 403]
 
 
 def test_a_bearer_token_elsewhere_than_in_its_header(

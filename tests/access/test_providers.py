@@ -100,23 +100,6 @@ def shown_name(login: str = "m.petrov") -> str:
     return Person.objects.get(login=login).full_name
 
 
-def test_another_provider_does_not_rename_a_person(db: None) -> None:
-    user_of(BANK, claims("1", "Петров Михаил", "clerks"))
-    user_of(KEYCLOAK, claims("9", "Mallory", "clerks"))
-    assert shown_name() == "Петров Михаил"
-    user_of(BANK, claims("1", "Петров Михаил Юрьевич", "clerks"))
-    assert shown_name() == "Петров Михаил Юрьевич"
-    user_of(KEYCLOAK, claims("9", "Mallory", "clerks"))
-    assert shown_name() == "Петров Михаил Юрьевич"
-
-
-def test_a_login_does_not_rename_whom_the_bank_entered(db: None) -> None:
-    Person.objects.create(login="m.petrov", full_name="Петров Михаил", kind="person")
-    for name in ("Mallory", "Petrov Mikhail"):
-        user_of(BANK, claims("1", name, "clerks"))
-        assert shown_name() == "Петров Михаил"
-
-
 def test_a_login_that_only_looks_alike_keeps_its_name(db: None) -> None:
     user_of(BANK, claims("1", "Петров", "clerks", login="m@petrov"))
     user_of(KEYCLOAK, claims("2", "Мария", "clerks", login="m"))

@@ -13,7 +13,9 @@ from history.base import clock
 from history.daily import days
 from history.daily.days import DayState
 from history.daily.window import Window
+from history.distribution.disk_use import held
 from history.entities import CHILDREN, root
+from history.partitions import catalog
 from history.partitions.maintain import maintain
 from history.partitions.plan import Policy
 from history.search_index.backfill import remove_old
@@ -110,6 +112,19 @@ def test_a_day_is_replaced_by_a_table_with_rows(distributed: Citus) -> None:
     assert distributed.rows(f"SELECT count(*), pg_relation_size('{name}') FROM {name}") == [
         (100, 0)
     ]
+    # Sizes and rows are those of all nodes.
+    plain.execute(f"ANALYZE {name}")
+    [(size, shards)] = plain.execute(
+        "SELECT citus_total_relation_size(%(name)s), count(*) FROM pg_dist_shard"
+        " WHERE logicalrelid = %(name)s::regclass", {"name": name}
+    ).fetchall()  # fmt: skip
+    found = held(plain, [name])[name]
+    assert (found.rows, len(found.shards)) == (100, shards)
+    # The whole counts the empty table of the coordinator too.
+    assert size / 2 < found.bytes <= size
+    [part] = [each for each in catalog.read(connection, [TABLE]) if each.name == name]
+    assert (part.rows, part.bytes) == (100, found.bytes)
+    connection.close()
     days.drop(plain, TABLE, OLD)
 
 

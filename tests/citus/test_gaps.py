@@ -9,32 +9,9 @@ from history.gaps.scan import changed
 from tests.citus.again import own_labels
 from tests.citus.cluster import Citus
 from tests.db.partitioned import NOW, TODAY, raw
-from tests.db.test_gaps import (
-    _django_db_marker,
-    committed,
-    test_a_document_without_its_create,
-    test_a_late_version_closes_its_gap_and_a_part_of_a_gap_stays,
-    test_a_neighbour_near_the_edge_is_no_gap_and_one_that_comes_there_ends_it,
-    test_a_version_in_quarantine_is_missing_and_explained,
-    test_the_command,
-    test_the_largest_numbers,
-    test_twins_and_versions_that_were_read_before,
-    test_two_runs_at_once_do_each_day_once,
-)
+from tests.db.test_gaps import _django_db_marker, committed
 
-__all__ = [
-    "_django_db_marker",
-    "committed",
-    "own_labels",
-    "test_a_document_without_its_create",
-    "test_a_late_version_closes_its_gap_and_a_part_of_a_gap_stays",
-    "test_a_neighbour_near_the_edge_is_no_gap_and_one_that_comes_there_ends_it",
-    "test_a_version_in_quarantine_is_missing_and_explained",
-    "test_the_command",
-    "test_the_largest_numbers",
-    "test_twins_and_versions_that_were_read_before",
-    "test_two_runs_at_once_do_each_day_once",
-]
+__all__ = ["_django_db_marker", "committed", "own_labels"]
 
 pytestmark = pytest.mark.usefixtures("distributed")
 

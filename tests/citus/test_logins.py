@@ -8,13 +8,10 @@ import pytest
 from django.core.management import call_command
 from psycopg.conninfo import make_conninfo
 
-from annals.observe import metrics
-from annals.observe.metrics import StoreCollector
 from ingest.store.session import connect
 from ingest.store.transaction import Writer
 from tests.citus.cluster import Citus, served_by
 from tests.citus.ingesting import empty
-from tests.citus.test_prepared import prepared_on_a_worker
 from tests.db.ingested import CHILD_SOURCE, Ingested, claim_all, counts, faults
 from tests.messages import value
 
@@ -32,18 +29,6 @@ def granted(distributed: Citus, tmp_path_factory: pytest.TempPathFactory) -> Ite
     plain = distributed.raw()
     for login in (WEB, CONSUMER):
         plain.execute(f"DROP ROLE {login}")
-
-
-def test_the_web_counts_what_was_left_on_all_nodes(
-    granted: Citus, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    text = metrics._PREPARED_LEFT.replace("5 minutes", "0 minutes")
-    monkeypatch.setattr(metrics, "_PREPARED_LEFT", text)
-    with prepared_on_a_worker(granted), served_by(make_conninfo(granted.url, user=WEB)):
-        samples = [sample for each in StoreCollector().collect() for sample in each.samples]
-    found = {sample.name: sample.value for sample in samples}
-    assert found["annals_store_up"] == 1
-    assert found["annals_store_prepared_transactions_left"] == 1
 
 
 @pytest.mark.parametrize("node", [0, 1])

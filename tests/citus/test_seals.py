@@ -16,35 +16,8 @@ from history.seals.verification import verify
 from tests.citus.again import move, own_labels, tables, transactional_db
 from tests.citus.cluster import Citus
 from tests.db.partitioned import day, raw
-from tests.db.test_seals import (
-    filled,
-    sealed,
-    test_a_day_sealed_again_starts_a_new_count_and_the_chain_keeps_both,
-    test_a_day_that_left_is_compared_with_its_manifest,
-    test_a_day_that_nobody_touched_verifies,
-    test_a_deleted_and_an_added_row_are_found,
-    test_missing_ranges_are_reported,
-    test_the_command_seals_and_verifies,
-    test_the_digest_is_of_the_rows_and_not_of_their_place,
-    test_the_seal_does_not_depend_on_the_session,
-)
 
-__all__ = [
-    "filled",
-    "move",
-    "own_labels",
-    "sealed",
-    "tables",
-    "test_a_day_sealed_again_starts_a_new_count_and_the_chain_keeps_both",
-    "test_a_day_that_left_is_compared_with_its_manifest",
-    "test_a_day_that_nobody_touched_verifies",
-    "test_a_deleted_and_an_added_row_are_found",
-    "test_missing_ranges_are_reported",
-    "test_the_command_seals_and_verifies",
-    "test_the_digest_is_of_the_rows_and_not_of_their_place",
-    "test_the_seal_does_not_depend_on_the_session",
-    "transactional_db",
-]
+__all__ = ["move", "own_labels", "tables", "transactional_db"]
 
 pytestmark = pytest.mark.usefixtures("tables")
 OLD = day(-5)

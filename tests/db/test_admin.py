@@ -75,12 +75,6 @@ def test_a_snapshot_keeps_every_digit(store: Store, support: Client) -> None:
     assert '"n": 12345678901234567890.10' in file.content.decode()
 
 
-def test_two_versions_are_compared(documents: Store, support: Client) -> None:
-    said = text(support.get(f"{A1}compare/?from=1&to=0"))
-    assert "Ставка 17,9 % 18,4 %" in said
-    assert "Укажите номера двух версий" in text(support.get(f"{A1}compare/"))
-
-
 def test_pages_lead_to_the_last_and_back(store: Store, support: Client) -> None:
     for number in range(120):
         store.add("A1", number, {"n": number}, number)

@@ -135,6 +135,7 @@ def test_what_is_not_there_says_why(auditor: Client, seven: Store) -> None:
         (f"{BASE}/A1/versions/99", "not_found"),
         (f"{BASE}/B1/versions/3", "older_than_retention"),
         (f"{BASE}/A1?to=2001-01-01", "older_than_retention"),
+        ("/api/v1/applications/A1/history?to=2001-01-01", "older_than_retention"),
         *(
             (f"/api{each}", "unknown_address")
             for each in (

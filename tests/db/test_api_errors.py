@@ -57,12 +57,6 @@ def test_every_call_shows_each_digit_of_a_number(
         assert expected.encode() in found, call
 
 
-def test_an_unknown_address_outside_the_api_is_a_page(auditor: Client) -> None:
-    for address in ("/nothing", "/apis", "/x/"):
-        response = auditor.get(address)
-        assert (response.status_code, response.headers["Content-Type"][:9]) == (404, "text/html")
-
-
 @pytest.mark.parametrize("place", ["view", "renderer", "middleware"])
 def test_an_unexpected_error(
     auditor: Client, store: Store, monkeypatch: pytest.MonkeyPatch, place: str
@@ -105,13 +99,6 @@ def test_what_is_allowed_is_not_refused(auditor: Client, store: Store, address: 
         for method in allowed:
             status = 204 if method == "OPTIONS" else 200
             assert auditor.generic(method, address).status_code == status
-
-
-@pytest.mark.parametrize("call", ["", "/at?time=2026-01-01", "/versions/0", "/blame"])
-@pytest.mark.parametrize("id", ["%00", "a%00"])
-def test_no_id_has_a_nul(auditor: Client, call: str, id: str) -> None:
-    found = error(auditor.get(f"/api/v1/history/product-instance/{id}{call}"), 400, "bad_parameter")
-    assert (found["parameter"], found["message"]) == ("id", "id: содержит символ NUL")
 
 
 @pytest.mark.parametrize(

@@ -51,6 +51,7 @@ REFUSED = [
     *(f"{BASE}%00", f"{BASE}?to=2000-01-01", f"{BASE}{'a' * 40}/blame"),
     *(f"{BASE}none{call}" for call in ("", "/blame", "/fields?path=/rate", "/versions/1")),
     *(f"{WHOLE}/at", f"{WHOLE}/at?time=2000-01-01", f"{WHOLE}/history?sort=version"),
+    f"{WHOLE}/history?pageToken=v1:x",
     *(f"{WHOLE}none/history", f"{WHOLE}none/at?time=2026-01-01"),
     *("/api/v1/history/x/A1", "/api/v1/nothing", "/api", f"/api/v1/search?q={'a' * 301}"),
     *("/api/v1/search", f"{BASE}?{'a=1&' * 1001}"),

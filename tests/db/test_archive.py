@@ -185,20 +185,6 @@ def test_a_file_that_changed_in_the_archive_is_not_restored(store: Store) -> Non
         assert names() == []
 
 
-def test_restore_refuses_what_is_missing_and_what_is_there(store: Store) -> None:
-    with raw() as plain:
-        with pytest.raises(ArchiveError, match="not in the archive"):
-            restore(plain, store, PRODUCT, OLD)
-        fill(plain, 5)
-        archive(plain, store, PRODUCT, OLD, SOURCE)
-        with pytest.raises(ArchiveError, match="has 5 rows"):
-            restore(plain, store, PRODUCT, OLD)
-        plain.execute(f"DELETE FROM {NAME}")
-        assert restore(plain, store, PRODUCT, OLD).rows == 5
-        with pytest.raises(ArchiveError, match="has 5 rows"):
-            restore(plain, store, PRODUCT, OLD)
-
-
 def test_maintain_archives_before_it_drops_and_keeps_what_was_restored(store: Store) -> None:
     with raw() as plain:
         fill(plain, 40)
@@ -238,15 +224,6 @@ class LateRowArchiver(DayArchiver):
         if not self.came:
             self.came = True
             insert(connection, datetime(OLD.year, OLD.month, OLD.day, 13, tzinfo=UTC), "late")
-
-
-def test_a_row_that_comes_at_the_last_moment_is_archived_too(store: Store) -> None:
-    with raw() as plain:
-        fill(plain, 10)
-        outcome = maintain(policy(), archiver=LateRowArchiver(store))
-        assert (outcome.exit_code, outcome.dropped) == (0, [NAME])
-        assert ArchivedDay.objects.get(table=TABLE, day=OLD).rows == 11
-        assert restore(plain, store, PRODUCT, OLD).rows == 11
 
 
 def test_a_row_that_comes_at_the_last_moment_is_not_lost_without_an_archive(store: Store) -> None:

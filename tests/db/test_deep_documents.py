@@ -1,18 +1,13 @@
 """Documents nested deeper than Python recurses: every page and call shows and compares them."""
 
 import json
-import re
-from typing import Any
 
 import pytest
 from django.contrib.auth.models import User
 from django.test import Client
 
-from history import timeline
-from history.documents.exactjson import loads
-from history.entities import ROOT
 from tests.db.screens import A1, WHOLE
-from tests.db.store import HOST, Store
+from tests.db.store import Store
 
 BASE = "/api/v1/history/product-instance/A1"
 CALLS = [
@@ -48,33 +43,6 @@ def test_every_call_and_page(store: Store, support: Client, levels: int, kind: s
     assert "".join(shown.split()) == nested(levels, "2", kind).replace(" ", "")
 
 
-@pytest.mark.parametrize("levels", [450, 2500])
-def test_the_innermost_value_has_a_history(store: Store, client: Client, levels: int) -> None:
-    client.force_login(User.objects.get(username="auditor"))
-    for version, value in enumerate("112"):
-        store.add("A1", version, nested(levels, value, "object"), version)
-    path = "/deep" + "/a" * levels
-    found = client.get(f"{BASE}/fields", {"path": path})
-    values: list[Any] = json.loads(found.content)["data"]["values"]
-    assert [(value["value"], value["version"]) for value in values] == [(2, 2), (1, 0)]
-    kept = client.get(BASE, {"path": path})
-    assert re.findall(rb'"version":(\d+)', kept.content) == [b"2"]
-    assert client.get(BASE, {"path": f"{path}/a"}).status_code == 200
-
-
-def test_a_deep_part_is_blamed_as_one_leaf(store: Store) -> None:
-    store.add("A1", 0, nested(900, "1", "object"), 0)
-    store.add("A1", 1, nested(900, "2", "object"), 1)
-    store.add("A1", 2, nested(900, "2", "object").replace('"top": 1', '"top": 2'), 2)
-    top, deep = sorted(timeline.blame(HOST, ROOT, "A1").leaves, key=lambda leaf: -len(leaf.path))[
-        ::-1
-    ]
-    assert (top.path, top.origin.version) == ("/top", 2)
-    assert deep.path == "/deep" + "/a" * 99
-    assert deep.origin.version == 1
-    assert loads(bytes(deep.value))  # type: ignore[arg-type]
-
-
 @pytest.mark.parametrize("key", ["x" * 301, "я" * 1000, "x" * 7000])
 def test_a_key_path_that_the_api_gave_is_taken(store: Store, client: Client, key: str) -> None:
     client.force_login(User.objects.get(username="auditor"))
@@ -87,11 +55,3 @@ def test_a_key_path_that_the_api_gave_is_taken(store: Store, client: Client, key
     assert [version["version"] for version in kept] == [2]
     values = json.loads(client.get(f"{BASE}/fields", {"path": path}).content)["data"]["values"]
     assert [value["version"] for value in values] == [2, 0]
-
-
-def test_a_path_may_have_a_replacement_character(store: Store, client: Client) -> None:
-    client.force_login(User.objects.get(username="auditor"))
-    for version in range(2):
-        store.add("A1", version, {"\ufffd": version}, version)
-    assert client.get(f"{BASE}/fields", {"path": "/\ufffd"}).status_code == 200
-    assert client.get(f"{BASE}/fields?path=/%FF").status_code == 400

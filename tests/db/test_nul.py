@@ -16,7 +16,6 @@ from hypothesis import settings as hypothesis_settings
 
 from annals import env
 from history.archive import parquet
-from history.archive.restore import restore
 from history.archive.store import Store
 from history.archive.write import DayArchiver
 from history.daily import days
@@ -26,7 +25,6 @@ from history.documents.jsonb import from_store, to_store
 from history.entities import ROOT
 from history.partitions.maintain import maintain
 from history.partitions.plan import Policy
-from tests.db.calls import got
 from tests.db.ingested import Ingested, counts, faults, ids, quarantined, query
 from tests.db.partitioned import raw
 from tests.messages import with_data
@@ -86,17 +84,6 @@ def auditor(archived_too: Path, auditor: Client) -> Client:
     return auditor
 
 
-def test_the_api_answers_with_it(auditor: Client) -> None:
-    newest, oldest = got(auditor, BASE)["history"]
-    assert oldest["entity"] == NUL
-    assert newest["entity"] == {**NUL, "a": "\0"}
-    assert newest["diff"] == [{"op": "replace", "path": "/a", "value": "\0"}]
-    assert got(auditor, f"{BASE}/versions/0")["entity"] == NUL
-    assert got(auditor, f"{BASE}/at?time={OLD:%Y-%m-%dT23:59:59Z}")["entity"] == NUL
-    assert b"x\\u0000y" in auditor.get(f"{BASE}/versions/0").content
-    assert got(auditor, f"{BASE}/fields?path=/b%00/0")["values"][0]["value"] == "\0"
-
-
 def test_the_screens_show_it(auditor: Client) -> None:
     auditor.force_login(User.objects.get(username="support"))
     for page in ("", "versions/0/", "state/", "compare/?from=0&to=1"):
@@ -116,21 +103,6 @@ def test_the_filter_by_a_field_with_it_in_the_name_is_used(auditor: Client) -> N
     assert f"{address}?path=%2Fb%00" in auditor.get(f"{address}state/").content.decode()
     assert auditor.get(f"{address}?path=%2Fb%00").context["cards"] == []  # it never changed
     assert len(auditor.get(f"{address}?path=%2Fa").context["cards"]) == 1
-
-
-def test_the_archive_keeps_it_and_gives_it_back(auditor: Client, archived_too: Path) -> None:
-    before = got(auditor, BASE)["history"]
-    store = Store(str(archived_too / "archive"))
-    policy = Policy(Window.at(NOW, 3, 1), NOW.date(), None, 0)
-    assert maintain(policy, archiver=DayArchiver(store)).broken == []
-    assert len(got(auditor, BASE)["history"]) == 1
-    after = got(auditor, f"{BASE}?archive=true")["history"]
-    assert [each["entity"] for each in after] == [each["entity"] for each in before]
-    with raw() as plain:
-        restore(plain, store, ROOT, OLD.date())
-    assert [each["entity"] for each in got(auditor, BASE)["history"]] == [
-        each["entity"] for each in before
-    ]
 
 
 @pytest.mark.parametrize("archived", [False, True])

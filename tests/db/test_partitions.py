@@ -1,9 +1,7 @@
 """Plan and maintain on a real database, and the command around them."""
 
 import json
-import threading
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from datetime import UTC, date, datetime, timedelta
 from typing import Any
@@ -17,7 +15,6 @@ from history.base import clock
 from history.daily import days
 from history.daily.days import partition_name
 from history.partitions import state
-from history.partitions.exclusive import NoRunLockError
 from history.partitions.maintain import Outcome, maintain
 from history.partitions.plan import SPARE_DAYS, plan
 from history.partitions.state import status
@@ -65,18 +62,6 @@ def test_maintain_makes_the_window_and_then_has_nothing_to_do() -> None:
     for table in TABLES:
         assert names(table) == expected(range(-3, 3), table)
     assert maintain(policy()) == Outcome()
-
-
-def test_old_days_go_across_a_gap_and_retention_goes_up_and_down() -> None:
-    with raw() as plain:
-        for number in (-40, -9, -4, -3, 0):
-            days.create(plain, TABLE, day(number))
-    assert maintain(policy(keep=3)).dropped == expected(iter((-40, -9, -4)))
-    assert names() == expected(range(-3, 3))
-    maintain(policy(keep=5))
-    assert names() == expected(range(-5, 3))
-    maintain(policy(keep=1))
-    assert names() == expected(range(-1, 3))
 
 
 def test_what_we_did_not_mark_stays_and_says_why() -> None:
@@ -177,33 +162,6 @@ def test_a_missing_table_is_said_to_be_missing(small: Any) -> None:
             plain.execute("ALTER TABLE elsewhere RENAME TO product_car_aud")
     assert code == 2
     assert "no table product_car_aud" in err
-
-
-def test_two_at_once_one_works_and_the_other_says_so() -> None:
-    inside, go_on = threading.Event(), threading.Event()
-
-    def hold(_: object) -> None:
-        inside.set()
-        assert go_on.wait(20)
-
-    with ThreadPoolExecutor(1) as pool:
-        first = pool.submit(_closing, lambda: maintain(policy(), begin=hold))
-        assert inside.wait(20)
-        with pytest.raises(NoRunLockError):
-            maintain(policy())
-        code, _, err = run("maintain")
-        go_on.set()
-        assert len(first.result().created) == 6 * len(TABLES)
-    assert code == 1
-    assert "another" in err
-    assert maintain(policy()) == Outcome()
-
-
-def _closing(act: Any) -> Any:
-    try:
-        return act()
-    finally:
-        connection.close()
 
 
 @contextmanager

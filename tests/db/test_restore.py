@@ -154,15 +154,6 @@ def test_a_row_that_differs_from_the_archived_one_changes_nothing(store: Store) 
         assert of_day(plain) == [NAME]
 
 
-def test_a_detached_day_is_merged_and_attached(store: Store) -> None:
-    with raw() as plain:
-        days.create(plain, TABLE, OLD)
-        insert(plain, NOON, "b")
-        plain.execute(f"ALTER TABLE {TABLE} DETACH PARTITION {NAME}")
-        restore(plain, store, PRODUCT, OLD)
-        assert ids(plain) == [*ROWS, "b"]
-
-
 def test_a_day_whose_detach_is_pending_is_merged_and_attached(store: Store) -> None:
     with raw() as plain:
         days.create(plain, TABLE, OLD)

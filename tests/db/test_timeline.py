@@ -1,7 +1,5 @@
 """A timeline: order, pages, neighbours, exact numbers."""
 
-from datetime import timedelta
-
 import pytest
 from django.db import connection
 
@@ -11,13 +9,11 @@ from history.record import ChangeType
 from history.timeline import (
     BadParameterError,
     Filters,
-    NoVersionError,
-    OlderThanRetentionError,
     Order,
     Query,
     Sort,
 )
-from tests.db.store import HOST, T0, Store, minute, queries
+from tests.db.store import HOST, Store, minute, queries
 
 
 def numbers(versions: object) -> list[int]:
@@ -70,18 +66,6 @@ def test_a_token_fits_its_own_question_only(seven: Store) -> None:
     ):
         with pytest.raises(BadParameterError, match="pageToken"):
             page(**{"page_token": token, **other})
-
-
-def test_nothing_to_show_says_why(seven: Store) -> None:
-    with pytest.raises(NoVersionError):
-        page(id="nobody")
-    with pytest.raises(NoVersionError):
-        page(id="x" * 33)
-    with pytest.raises(NoVersionError):
-        page(id="a\0b")
-    with pytest.raises(OlderThanRetentionError):
-        page(filters=Filters(until=T0 - timedelta(days=300)))
-    assert page(filters=Filters(since=minute(60))).versions == ()
 
 
 @pytest.mark.parametrize("size", [2, 5, 100])

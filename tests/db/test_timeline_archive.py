@@ -13,7 +13,6 @@ from rest_framework.test import APIClient
 
 from annals import env
 from history import labels, masking
-from history.archive.restore import restore
 from history.archive.store import Store
 from history.archive.write import DayArchiver
 from history.daily import days
@@ -131,12 +130,6 @@ def test_the_lowest_stored_version_says_where_the_older_ones_are(
     assert page(HOST, complete).versions[-1].older is None
     use(monkeypatch, retention_days="5")
     assert page(HOST, query).versions[-1].older is Absence.REMOVED
-
-
-def test_a_restored_day_counts_once(archived: list[list[Version]], store: Store) -> None:
-    with raw() as plain:
-        restore(plain, store, ROOT, (NOW - timedelta(days=8)).date())
-    assert everything(archive=True) == archived[0]
 
 
 def test_only_the_archive_has_it(archived: list[list[Version]]) -> None:

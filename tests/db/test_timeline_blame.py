@@ -11,7 +11,6 @@ from history import timeline
 from history.entities import ROOT
 from history.record import ChangeType
 from history.timeline import (
-    BadParameterError,
     NoVersionError,
     compose,
     versions,
@@ -45,14 +44,6 @@ def test_blame_of_a_deleted_and_of_a_deep_document(store: Store) -> None:
     assert list(blamed("B1").values()) == [1]
     with pytest.raises(NoVersionError):
         timeline.blame(HOST, ROOT, "nobody")
-
-
-def test_what_has_no_values_of_a_field(store: Store) -> None:
-    for bad in ("rate", "/items/*/n", "/[x"):
-        with pytest.raises(BadParameterError, match="path"):
-            timeline.field(HOST, ROOT, "A1", bad)
-    with pytest.raises(NoVersionError):
-        timeline.field(HOST, ROOT, "nobody", "/rate")
 
 
 def test_pages_of_a_field_go_on_where_retention_has_removed_the_next_version(

@@ -4,7 +4,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-import pytest
 from django.db import transaction
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -44,13 +43,6 @@ FILTERS = st.builds(
     until=st.sampled_from([None, minute(4), minute(6)]),
     path=st.sampled_from([None, "/rate"]),
 )
-
-
-@pytest.fixture(autouse=True)
-def _small_batches(monkeypatch: pytest.MonkeyPatch) -> None:
-    """So that a path filter reads several batches and stops in between."""
-    monkeypatch.setattr("history.timeline.budget.BATCH", 4)
-    monkeypatch.setattr("history.timeline.budget.SCAN", 8)
 
 
 @contextmanager

@@ -4,7 +4,6 @@ import json
 from datetime import datetime
 from importlib import import_module
 from random import Random
-from typing import Any
 from urllib.parse import urlencode
 
 import pytest
@@ -15,8 +14,7 @@ from django.test import Client
 from history import timeline
 from history.entities import BY_NAME
 from history.models import SearchKey
-from history.timeline import BadParameterError, Found
-from tests.db.store import HOST, T0, Store, minute, queries
+from tests.db.store import HOST, T0, Store, minute
 
 # The package has a function of this name.
 searching = import_module("history.timeline.search")
@@ -27,23 +25,6 @@ PERSON, REALTY, TASK = "participant-role", "realty-info", "product-task"
 def index(name: str, value: str, entity: str, id: str) -> None:
     """What ingest does for the search in addition to storing the row."""
     SearchKey.objects.create(value=value, name=name, entity=entity, id=id, day=T0.date())
-
-
-def ids(found: tuple[Found, ...]) -> list[tuple[str, str]]:
-    return [(each.entity.name, each.id) for each in found]
-
-
-def walk(text: str, size: int) -> list[str]:
-    """The ids on all pages; no page is longer than asked."""
-    seen: list[str] = []
-    following = None
-    while True:
-        page = timeline.search(HOST, text, size, following)
-        assert len(page.found) <= size
-        seen += [found.id for found in page.found]
-        following = page.next_token
-        if following is None:
-            return seen
 
 
 @pytest.fixture
@@ -110,22 +91,6 @@ def test_no_application_is_lost_or_repeated_while_all_of_them_change(
     assert len(set(seen)) == count
 
 
-def test_letter_for_letter(client_777: Store) -> None:
-    index("number", " 8", "product-instance", "A2")
-    index("number", " ", "product-instance", "A3")
-    assert walk(" 8", 10) == ["A2"]
-    assert walk(" ", 10) == ["A3"]
-    assert walk("8", 10) == walk(" 777", 10) == []
-    for bad in ("", "x" * 101, "a\0"):
-        with pytest.raises(BadParameterError, match="q"):
-            timeline.search(HOST, bad)
-
-
-def test_what_retention_removed_is_not_found(store: Store) -> None:
-    index("clientId", "777", PERSON, "P1")
-    assert timeline.search(HOST, "777").found == ()
-
-
 def test_a_value_of_too_many_documents_says_so(
     client_777: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -136,46 +101,3 @@ def test_a_value_of_too_many_documents_says_so(
     found = timeline.search(HOST, "777")
     assert found.limited
     assert 0 < len(found.found) <= 3
-
-
-def test_many_texts_take_as_many_queries_as_one(
-    client_777: Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    counts = []
-    for texts in (["777"], ["777", "A1", "P1", *(f"N{n}" for n in range(37)), "x" * 200, ""]):
-        with queries(monkeypatch) as said:
-            found = timeline.search_all(HOST, texts)
-        counts.append(len(said))
-        assert list(found) == texts
-        assert ids(found["777"].found)[0] == ("product-instance", "A3")
-    assert counts[0] <= counts[1] <= 16
-
-
-# Over the API.
-
-
-def test_the_api_names_the_documents_with_the_key(client_777: Store, client: Client) -> None:
-    client.force_login(User.objects.get(username="auditor"))
-
-    def ask(query: str) -> Any:
-        answer = client.get(f"/api/v1/search?q={query}")
-        assert answer.status_code == 200, answer.content
-        return json.loads(answer.content)["data"]
-
-    found = ask("777&pageSize=2")
-    assert [each["id"] for each in found["results"]] == ["A3", "A1"]
-    assert found["results"][1] == {
-        "kind": "product-instance",
-        "id": "A1",
-        "productInstanceId": "A1",
-        "foundBy": "clientId",
-        "foundIn": [{"kind": PERSON, "id": "P1"}, {"kind": PERSON, "id": "P5"}],
-        "version": 1,
-        "type": "UPDATE",
-        "updatedAt": minute(20).isoformat(timespec="microseconds"),
-    }
-    assert found["limited"] is False
-    rest = ask(f"777&pageSize=2&pageToken={found['nextPageToken']}")
-    assert [each["version"] for each in rest["results"]] == [1, None]
-    assert ask("%20777")["results"] == []
-    assert client.get("/api/v1/search?q=").status_code == 400

@@ -224,12 +224,6 @@ def test_a_topic_that_was_made_again_while_no_consumer_ran(seen: Ingested) -> No
     assert at(0, broker=before).state is State.STORED
 
 
-def test_what_retention_removed(ingested: Ingested) -> None:
-    created = (NOW - timedelta(days=200)).isoformat()
-    ingested.write(of(7, data={"createdAt": created}))
-    assert version(3).state is State.EXPIRED
-
-
 # The command.
 
 

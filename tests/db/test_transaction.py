@@ -40,7 +40,6 @@ from tests.db.ingested import (
     searched,
 )
 from tests.messages import (
-    EXPIRED,
     HOSTILE,
     LATER,
     NOW,
@@ -323,18 +322,6 @@ def test_rows_are_stored_by_id_and_versions_as_they_came(ingested: Ingested) -> 
     assert [tuple(row.values()) for row in found] == [
         *(("a", 1), ("a", 3), ("b", 0), ("b", 4), ("c", 2)),
     ]
-
-
-def test_kinds_of_all_sorts_in_one_batch(ingested: Ingested) -> None:
-    batch = ingested.batch(value(id="a"), value(id="b"))
-    ingested.fill(batch, value(id="t", productInstanceId="a"), b"bad", source=CHILD_SOURCE)
-    ingested.fill(batch, EXPIRED, source=TWIN_SOURCE)
-    ingested.store(batch)
-    assert (ids(), ids(TASK)) == (["a", "b"], ["t"])
-    assert counts() == {"next_offset": 2, "read": 2, "stored": 2}
-    assert counts(CHILD_SOURCE) == {"next_offset": 2, "read": 2, "stored": 1, "quarantined": 1}
-    assert counts(TWIN_SOURCE) == {"next_offset": 1, "read": 1, "expired": 1}
-    assert faults() == []
 
 
 def test_two_writers_with_the_same_rows_at_once(ingested: Ingested) -> None:

@@ -25,9 +25,8 @@ from ingest.forecast import TIME, Forecast, Log, Outlook
 from ingest.source import client
 from ingest.source.brokers import Look
 from ingest.source.client import ASK_AGAIN_SECONDS, Patience, ThrottledLog, Unreachable
-from ingest.source.decode import Reason
 from ingest.source.message import KafkaPartition, LastMessage, Message, TopicPartition
-from ingest.store.batch import GIANT_BYTES, Batch, Claim, Limits, OffsetGap, PartitionProgress
+from ingest.store.batch import GIANT_BYTES, Batch, Claim, Limits, OffsetGap
 from ingest.store.copy import CHUNK_BYTES, encode_row, encode_rows
 from ingest.store.ledger import Foreseen
 from tests.messages import EXPIRED, SOURCE, TOPIC, WINDOW, message, value, with_data
@@ -198,22 +197,6 @@ def filled(*messages: Message, limits: Limits = ROOMY) -> Batch:
         assert batch.takes(each)
         batch.add(each, SOURCE, each.offset, WINDOW)
     return batch
-
-
-def test_counts_of_good_bad_and_expired() -> None:
-    bodies = [value(), b"bad", EXPIRED, value(version=8), EXPIRED]
-    batch = Batch(ROOMY)
-    rejects = [
-        batch.add(message(body, 10 + n), SOURCE, 10 + n, WINDOW) for n, body in enumerate(bodies)
-    ]
-    assert [None if each is None else each.reason for each in rejects] == [
-        *(None, Reason.NOT_JSON, None, None, None),
-    ]
-    assert batch.rejects == [rejects[1]]
-    assert batch.messages == 5
-    assert batch.bytes == sum(len(body) + len(b"key") for body in bodies)
-    assert [row.record.version for row in batch.rows["product-instance"]] == [7, 8]
-    assert batch.progress == {SOURCE: PartitionProgress(10, 15, read=5, good=2, expired=2)}
 
 
 def test_bytes_are_a_limit_headers_counted() -> None:

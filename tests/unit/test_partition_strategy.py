@@ -55,29 +55,12 @@ def around(*numbers: int) -> list[Partition]:
     return [part(TODAY + timedelta(days=number)) for number in numbers]
 
 
-def test_a_gap_stops_neither_creating_nor_dropping() -> None:
-    it = strategy(*around(-90, -5, -4, -3, -1, 2))
-    assert created(it) == [0, 1, -2]
-    assert dropped(it) == [-90, -5, -4]
-
-
 def test_only_marked_partitions_of_utc_days_are_dropped() -> None:
     old = TODAY - timedelta(days=50)
     it = strategy(part(old, marked=False))
     assert dropped(it) == []
     assert [reason for _, reason in it.to_keep()] == ["not made by Annals, never dropped"]
     assert dropped(strategy(part(old, hours=(-3, 21)))) == []
-
-
-def test_a_day_covered_by_a_foreign_partition_is_not_created() -> None:
-    assert created(strategy(part(TODAY, marked=False, hours=(0, 48)))) == [2, -1, -2, -3]
-
-
-def test_a_held_day_is_kept_with_the_reason() -> None:
-    old = TODAY - timedelta(days=5)
-    it = strategy(part(old), holds={old: "2 messages in quarantine"})
-    assert dropped(it) == []
-    assert [reason for _, reason in it.to_keep()] == ["held: 2 messages in quarantine"]
 
 
 def test_what_a_cut_short_run_left_is_finished_or_taken_back() -> None:

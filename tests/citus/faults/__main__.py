@@ -69,7 +69,7 @@ def _options() -> argparse.Namespace:
         action="append",
         default=[],
         choices=[
-            *("worker", "coordinator", "consumer", "prepared", "often", "rebalance"),
+            *("worker", "coordinator", "consumer", "prepared", "rebalance"),
             *("commit", "on-worker", "standby"),
         ],
         help="this scene only; can be given several times",

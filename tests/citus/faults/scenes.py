@@ -2,7 +2,6 @@
 
 import random
 import time
-from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -92,24 +91,6 @@ class Scenes:
                     f"written again after {took:.1f} s"
                 )
                 assert sum(left.values()) > 0
-
-    def coordinator_dies_often(self) -> None:
-        """The coordinator ends at moments of chance under load: what is left prepared."""
-        nodes, left = self.stand.nodes, Counter[Place]()
-        recovered = 0
-        with self._scene("the coordinator dies often"):
-            for _ in range(self.times):
-                self.stand.progress()
-                time.sleep(self.chance.uniform(0, 0.5))
-                self._kill(nodes.coordinator)
-                left.update(nodes.prepared())
-                nodes.revive(nodes.coordinator)
-                self.watch.dead = None
-                recovered += nodes.recover()
-            self._say(
-                f"killed {self.times} times, left {left.total()} prepared transactions, "
-                f"{recovered} recovered"
-            )
 
     def worker_joins_and_leaves(self, third: Place) -> None:
         """A worker is added under load, gets shards, is emptied again and removed."""
@@ -245,7 +226,6 @@ def all_of(scenes: Scenes, third: Place | None) -> dict[str, Callable[[], None]]
         "coordinator": scenes.coordinator_dies,
         "consumer": scenes.consumer_dies,
         "prepared": scenes.dies_between_prepare_and_commit,
-        "often": scenes.coordinator_dies_often,
     }
     if third is not None:
         found["rebalance"] = lambda: scenes.worker_joins_and_leaves(third)
