@@ -173,6 +173,7 @@ def permit(viewer: Viewer, applications: Iterable[str], documents: Documents) ->
     if not new:
         return
     closed = new - may_see(viewer, new, documents)
+    viewer.look.read(sorted(closed))  # the journal names what the attempt was about
     if closed and closed <= viewer.failed:
         viewer.look.refused = FAILED
         raise RuleFailedError

@@ -102,6 +102,19 @@ def test_roles_come_and_go_with_the_claim(site: Site) -> None:
     ]
 
 
+def test_a_role_goes_also_while_the_journal_cannot_be_written(site: Site) -> None:
+    person = Person()
+    person.log_in(site.web.url, site.bank, "2")
+    site.bank.account("2", preferred_username="boss", groups=["annals-ops"])
+    site.web.database.execute("ALTER TABLE access_journal RENAME TO away")
+    try:
+        Person().log_in(site.web.url, site.bank, "2")
+    finally:
+        site.web.database.execute("ALTER TABLE away RENAME TO access_journal")
+    assert site.web.users() == {"boss@bank": (False, [])}  # the new one needs a row
+    assert not inside(person, site.web)
+
+
 def test_rows_of_the_journal_can_go_to_a_siem_as_they_are_written(site: Site) -> None:
     """Where the owner of the tables cannot change them until they are sealed."""
     before = len(site.web.output.read_text().splitlines())

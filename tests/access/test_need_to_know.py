@@ -158,10 +158,12 @@ def test_a_child_that_was_once_of_a_refused_application(people: Store, ruled: An
     assert json.loads(support.get("/api/v1/search?q=P9").content)["data"]["results"] == []
 
 
-def test_who_was_refused_is_in_the_journal(people: Store, ruled: Any) -> None:
+@pytest.mark.parametrize("more", ["", "?author=nobody", "/at?time=2001-01-01T00:00:00Z"])
+def test_who_was_refused_is_in_the_journal(people: Store, ruled: Any, more: str) -> None:
     ruled("not_vip")
     support = login("support")
-    support.get("/api/v1/history/participant-role/P9", headers={"X-Annals-Reason": "curious"})
+    address = f"/api/v1/history/participant-role/P9{more}"
+    support.get(address, headers={"X-Annals-Reason": "curious"})
     (row,) = JournalEntry.objects.all()
     assert (row.outcome, row.status, row.login) == ("refused", 403, "support")
     assert (row.application, row.entity_id) == ("V1", "P9")

@@ -1,6 +1,7 @@
 """The screen of the journal, for the privacy officer: newest first, filtered, as CSV."""
 
 import csv
+import threading
 import uuid
 from collections.abc import Iterator
 from datetime import UTC, date, datetime, timedelta
@@ -22,6 +23,7 @@ from annals.access.journal.words import Action, Outcome
 from history.admin.parts.cards import title
 from history.admin.parts.links import PAGE, pages
 from history.entities import ENTITIES, Entity
+from history.requests.worker_shares import BusyError
 
 PAGE_SIZE: Final = 100
 NAME: Final = "admin:journal"
@@ -148,10 +150,25 @@ def _place(token: str) -> Place | None:
 
 
 def download(filters: Filters) -> StreamingHttpResponse:
-    """All rows of the filter."""
-    made = StreamingHttpResponse(_text(filters), content_type="text/csv; charset=utf-8")
+    """All rows of the filter. Raises BusyError while another download runs in this process: it may
+    be read slowly, and each keeps a thread."""
+    if not _one.acquire(blocking=False):
+        raise BusyError
+    made = _Download(_text(filters), content_type="text/csv; charset=utf-8")
     made.headers["Content-Disposition"] = 'attachment; filename="annals-journal.csv"'
     return made
+
+
+_one = threading.Semaphore()
+
+
+class _Download(StreamingHttpResponse):
+    """Has its place until its last byte, or until it ends early."""
+
+    def close(self) -> None:
+        if not self.closed:
+            _one.release()
+        super().close()
 
 
 class _Echo:

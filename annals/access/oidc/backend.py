@@ -14,7 +14,7 @@ from django.db import transaction
 from django.http import HttpRequest
 from mozilla_django_oidc.auth import OIDCAuthenticationBackend
 
-from annals.access.journal.write import on_roles
+from annals.access.journal.write import JournalError, on_roles
 from annals.access.models import Identity, identity_of
 from annals.access.oidc import tokens
 from annals.access.oidc.discovery import (
@@ -83,7 +83,17 @@ def _brought_up_to_date(provider: Provider, claims: Mapping[str, Any]) -> User |
     user.groups.set(Group.objects.filter(name__in=roles))
     user.user_permissions.clear()
     if before != roles:
-        on_roles(user, before, roles)
+        try:
+            with transaction.atomic():
+                on_roles(user, before, roles)
+        except JournalError as error:
+            if identity is None:
+                raise
+            # What was taken away counts at once; nobody gains a role without a row of it.
+            log.warning("the roles of %r are only reduced: %s", identity.login, error)
+            user.groups.set(Group.objects.filter(name__in=roles & before))
+            user.is_staff = bool(roles & before)
+            user.save(update_fields=["is_staff"])
     if identity is None:
         identity = Identity.objects.create(
             issuer=provider.issuer, subject=claims["sub"], user=user, login=user.username
