@@ -205,6 +205,15 @@ FORMULAS = [
 ]
 
 
+def test_one_file_at_a_time(privacy: Client) -> None:
+    """A file may be read slowly, and keeps a thread."""
+    first: Any = privacy.get(f"{JOURNAL}?format=csv")
+    assert privacy.get(f"{JOURNAL}?format=csv").status_code == 503
+    assert b"login" in b"".join(first.streaming_content)
+    last: Any = privacy.get(f"{JOURNAL}?format=csv")
+    assert b"login" in b"".join(last.streaming_content)
+
+
 @pytest.mark.parametrize("text", FORMULAS)
 def test_no_cell_is_a_formula(text: str, privacy: Client) -> None:
     add("a", 1, reason=text, entity_id=text, query=text)
