@@ -34,7 +34,7 @@ GROUPS: Final[Mapping[str, Mapping[str, str]]] = {
         "quarantine": "list, show, retry and discard bad messages",
         "trace": "what became of one version or message",
         "gaps": "versions that never arrived",
-        "capacity": "the disk space of the history, now and later",
+        "capacity": "the disk space that the history needs",
         "journal": "who looked at an application",
         "compare-old": "compare applications with the service that is replaced",
     },

@@ -1,1 +1,1 @@
-"""The disk space that the history needs, now and later."""
+"""The disk space that the history needs."""
