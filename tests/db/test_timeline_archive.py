@@ -13,6 +13,7 @@ from rest_framework.test import APIClient
 
 from annals import env
 from history import labels, masking
+from history.archive.restore import restore
 from history.archive.store import Store
 from history.archive.write import DayArchiver
 from history.daily import days
@@ -31,6 +32,8 @@ from history.timeline import (
     Version,
     page,
 )
+from history.timeline.row import Read
+from history.timeline.sources.tables import Tables
 from tests.db.partitioned import raw
 from tests.db.store import HOST
 
@@ -130,6 +133,24 @@ def test_the_lowest_stored_version_says_where_the_older_ones_are(
     assert page(HOST, complete).versions[-1].older is None
     use(monkeypatch, retention_days="5")
     assert page(HOST, query).versions[-1].older is Absence.REMOVED
+
+
+def test_a_restored_day_leaves_while_a_page_is_read(
+    archived: list[list[Version]], store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    day = (NOW - timedelta(days=8)).date()
+    with raw() as plain:
+        restore(plain, store, ROOT, day)
+    read_page = Tables.page
+
+    def leave(*given: Any) -> Read:
+        with raw() as plain:
+            plain.execute(f"DROP TABLE IF EXISTS {days.partition_name(ROOT.table, day)}")
+        return read_page(*given)
+
+    monkeypatch.setattr(Tables, "page", leave)
+    shown = page(HOST, Query(entity=ROOT, id="A1", page_size=500, archive=True)).versions
+    assert [each.version for each in shown] == [each.version for each in archived[0]]
 
 
 def test_only_the_archive_has_it(archived: list[list[Version]]) -> None:

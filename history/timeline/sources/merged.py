@@ -109,26 +109,27 @@ class Merged:
     def only_others(
         self, entity: Entity, id: str, stored: Collection[Key] | None = None
     ) -> dict[Key, VersionRow]:
-        """The versions that the tables do not have. stored: all keys that they have of the entity,
-        if the caller knows them."""
+        """The versions that the tables do not have, or have by the same key. stored: all keys that
+        they have of the entity, if the caller knows them."""
         found: dict[Key, VersionRow] = {}
         for other in self.others:
             theirs = self.of(other, entity, id)
             if theirs and stored is None:
                 stored = self.tables.keys(entity, [id]).get(id, [])
-            known = {*(stored or ()), *found}
-            numbers = {key.version for key in known}
-            found |= {
+            numbers = {key.version for key in (*(stored or ()), *found)}
+            # The same key is the same row, so a day may leave the tables meanwhile.
+            added = {
                 key: row
                 for key, row in theirs.items()
-                if (key.version not in numbers if other.by_number else key not in known)
+                if not other.by_number or key.version not in numbers
             }
+            found = added | found
         return found
 
     def _all(self, entity: Entity, id: str, stored: list[Key]) -> list[Key]:
         """All keys of an entity of which the tables have these."""
         added = self.only_others(entity, id, stored)
-        return sorted([*stored, *added]) if added else stored
+        return sorted({*stored, *added}) if added else stored
 
     def of(self, other: Supplement, entity: Entity, id: str) -> Mapping[Key, VersionRow]:
         """All versions that one of the others has of an entity."""
