@@ -4,6 +4,7 @@ import itertools
 import os
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import hypothesis
 import pytest
@@ -58,13 +59,24 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def _mixed(items: list[pytest.Item]) -> list[pytest.Item]:
-    """The files of BUSY folders between the others, which take longer and mostly wait. So the cores
-    always have work, and no worker has a long file at the end."""
-    waiting: list[list[pytest.Item]] = []
-    busy: list[list[pytest.Item]] = []
-    for path, tests in itertools.groupby(items, lambda item: item.path):
-        (busy if path.parent.name in BUSY else waiting).append(list(tests))
-    waiting.reverse()  # tests/system first
-    busy.sort(key=len, reverse=True)
-    pairs = itertools.zip_longest(waiting, busy, fillvalue=[])
-    return [item for one, other in pairs for item in (*one, *other)]
+    """In groups that one worker runs: of each file the tests that roll back, and those that commit.
+    What commits comes last, so that nothing that it leaves meets a test that expects an empty
+    database. The files of BUSY folders are between the others, which take longer and mostly wait:
+    so the cores always have work, and no worker has a long file at the end."""
+    groups: dict[tuple[bool, Path], list[pytest.Item]] = {}
+    for item in items:
+        commits = "transactional_db" in getattr(item, "fixturenames", ())
+        item.add_marker(pytest.mark.xdist_group(f"{item.path} {commits}"))
+        groups.setdefault((commits, item.path), []).append(item)
+    ordered: list[pytest.Item] = []
+    for last in (False, True):
+        waiting: list[list[pytest.Item]] = []
+        busy: list[list[pytest.Item]] = []
+        for (commits, path), tests in groups.items():
+            if commits is last:
+                (busy if path.parent.name in BUSY else waiting).append(tests)
+        waiting.reverse()  # tests/system first
+        busy.sort(key=len, reverse=True)
+        for pair in itertools.zip_longest(waiting, busy, fillvalue=[]):
+            ordered += itertools.chain(*pair)
+    return ordered

@@ -11,6 +11,7 @@ import pytest_django
 from django.core.management import CommandError, call_command
 from django.db import connection
 
+from annals.access.models import JournalEntry
 from history.base import clock
 from history.daily.window import Window
 from history.entities import BY_TOPIC, ENTITIES
@@ -95,7 +96,7 @@ def move(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[datetime], None]
 def clean() -> None:
     drop_partitions()
     kept = (MaintainRun, ArchivedDay, DaySeal, SealedDay, LateRow, VerifiedTable)
-    for model in (*kept, Ledger, Quarantined, RetiredTopic):
+    for model in (*kept, Ledger, Quarantined, RetiredTopic, JournalEntry):
         model.objects.all().delete()
 
 
