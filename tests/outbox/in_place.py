@@ -1,14 +1,17 @@
 """Another Django service in the place of Annals, in this process: its settings, its apps and a
 database of its own. Annals does not have the outbox installed."""
 
+import importlib
 import os
 import secrets
+import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from types import ModuleType
 from typing import Any
 
 import psycopg
+from django.apps import apps
 from django.conf import global_settings
 from django.conf import settings as django_settings
 from django.contrib import admin
@@ -44,6 +47,7 @@ def service(settings: ModuleType, database: str, site: admin.AdminSite) -> Itera
     with _own_checks(), _own_admin(site), override_settings(**changed):
         del connections["default"]
         connections.settings["default"] = given
+        _register(site)
         try:
             call_command("migrate", run_syncdb=True, verbosity=0)
             yield url
@@ -85,6 +89,15 @@ def _own_admin(site: admin.AdminSite) -> Iterator[None]:
         yield
     finally:
         lazy._wrapped = kept
+
+
+def _register(site: admin.AdminSite) -> None:
+    """The pages of the outbox, which register once in a process: perhaps with another service's
+    admin."""
+    for app in filter(apps.is_installed, ("outbox", "outbox.inbox")):
+        pages = sys.modules[f"{app}.admin"]
+        if all(type(page).__module__ != pages.__name__ for page in site._registry.values()):
+            importlib.reload(pages)
 
 
 def _address(url: str) -> dict[str, Any]:
