@@ -18,6 +18,7 @@ from django.contrib import admin
 from django.core.checks.registry import registry
 from django.core.management import call_command
 from django.db import connections
+from django.db.backends.signals import connection_created
 from django.test import override_settings
 from psycopg import sql
 from psycopg.conninfo import make_conninfo
@@ -52,6 +53,7 @@ def service(settings: ModuleType, database: str, site: admin.AdminSite) -> Itera
             call_command("migrate", run_syncdb=True, verbosity=0)
             yield url
         finally:
+            connection_created.disconnect(dispatch_uid="outbox.default")  # of outbox.database
             connections["default"].close()
             connections.settings["default"] = kept
             connections["default"] = ours
