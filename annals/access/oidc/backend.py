@@ -74,14 +74,9 @@ def _brought_up_to_date(provider: Provider, claims: Mapping[str, Any]) -> User |
     before = set() if identity is None else set(user.groups.values_list("name", flat=True))
     user.username = _free(f"{login}@{provider.name}", user)
     user.last_name, user.first_name = name[:150], ""
-    user.is_staff = bool(roles)
     if identity is None:
         user.set_unusable_password()
         user.save()
-    else:
-        user.save(update_fields=["username", "last_name", "first_name", "is_staff"])
-    user.groups.set(Group.objects.filter(name__in=roles))
-    user.user_permissions.clear()
     if before != roles:
         try:
             with transaction.atomic():
@@ -91,9 +86,11 @@ def _brought_up_to_date(provider: Provider, claims: Mapping[str, Any]) -> User |
                 raise
             # What was taken away counts at once; nobody gains a role without a row of it.
             log.warning("the roles of %r are only reduced: %s", identity.login, error)
-            user.groups.set(Group.objects.filter(name__in=roles & before))
-            user.is_staff = bool(roles & before)
-            user.save(update_fields=["is_staff"])
+            roles = roles & before
+    user.is_staff = bool(roles)
+    user.save(update_fields=["username", "last_name", "first_name", "is_staff"])
+    user.groups.set(Group.objects.filter(name__in=roles))
+    user.user_permissions.clear()
     if identity is None:
         identity = Identity.objects.create(
             issuer=provider.issuer, subject=claims["sub"], user=user, login=user.username
