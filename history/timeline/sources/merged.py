@@ -114,7 +114,7 @@ class Merged:
         found: dict[Key, VersionRow] = {}
         for other in self.others:
             theirs = self.of(other, entity, id)
-            if theirs and stored is None:
+            if theirs and other.by_number and stored is None:
                 stored = self.tables.keys(entity, [id]).get(id, [])
             numbers = {key.version for key in (*(stored or ()), *found)}
             # The same key is the same row, so a day may leave the tables meanwhile.
