@@ -5,7 +5,6 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from django.contrib.auth.models import User
 from django.test import Client
 
 from history import timeline
@@ -163,12 +162,6 @@ def test_an_application_of_which_only_a_child_is_left(store: Store) -> None:
 
 
 # Over the API.
-
-
-@pytest.fixture
-def auditor(client: Client, db: None) -> Client:
-    client.force_login(User.objects.get(username="auditor"))
-    return client
 
 
 def code(response: Any) -> str:
