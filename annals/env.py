@@ -34,6 +34,7 @@ _SIGNS = {">=": "of at least", "<=": "of at most", ">": "above", "<": "below"}
 # Of settings with a form of their own.
 _FORMS = {
     "archive_url": "a folder (/path or ./path), or a URL that begins with file://, s3:// or gs://",
+    "runbook_url": "an address that begins with https:// or http://",
     "need_to_know": "the dotted path of a Python function, as package.module.function",
     "fallback_until": "a day, as 2026-12-31",
 }

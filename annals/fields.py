@@ -261,6 +261,21 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
             "`json`: one JSON object per line, for a log collector.",
         ),
     ] = "console"
+    runbook_url: Annotated[
+        Annotated[str, Meta(pattern=r"^https?://.")] | None,
+        Meta(
+            description="Address of docs/runbook.md where operators read it: their page links to "
+            "its sections. Unset: no link."
+        ),
+    ] = None
+    disk_gb: Annotated[
+        int,
+        Meta(
+            ge=0,
+            description="Size of PostgreSQL's disk in GB (10^9 bytes), so that the page of "
+            "operators can say when it is full. 0: not known.",
+        ),
+    ] = 0
     metrics_token: Annotated[
         Annotated[str, Meta(min_length=16)] | None,
         Meta(

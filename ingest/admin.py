@@ -1,14 +1,32 @@
-"""Ingest's screens: the ledger and the quarantine, to be looked at only."""
+"""Ingest's screens: the ledger, the quarantine, and what is asked for there."""
 
 from django.contrib import admin
 from django.utils.translation import gettext_lazy as _
 
+from history.admin.site.admin_site import AnnalsSite
 from ingest.completeness import views as completeness
 from ingest.models import Quarantined
+from ingest.quarantine import screen
 from ingest.quarantine.admin import QuarantinedAdmin
 
 admin.site.register(Quarantined, QuarantinedAdmin)
-admin.site.add_screen(  # type: ignore[attr-defined] # the site is history.admin.site.admin_site.AnnalsSite
+_site: AnnalsSite = admin.site  # type: ignore[assignment] # see history.admin.site.apps
+_site.add_screen(
+    address="quarantine/",
+    name="quarantine",
+    title=_("Quarantine: messages that could not be stored"),
+    permission="ingest.view_quarantined",
+    view=screen.page,
+)
+_site.add_screen(
+    address="quarantine/ask/",
+    name="quarantine_ask",
+    title="",
+    permission=screen.ASK,
+    view=screen.ask,
+    sends=True,
+)
+_site.add_screen(
     address="completeness/",
     name="completeness",
     title=_("Completeness: what became of every message"),

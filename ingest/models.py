@@ -5,6 +5,7 @@ from django.db import models
 from django.utils.translation import gettext_lazy as _
 
 from history.entities import BY_TOPIC
+from history.record import CLIENT_ID_LENGTH
 
 
 class Ledger(models.Model):
@@ -172,11 +173,76 @@ class RetiredTopic(models.Model):
         default_permissions = ()
 
 
+class Pace(models.Model):
+    """What the ledger counted at the beginning of each ten minutes of the last day, for rates.
+    slot: which ten minutes; a later day overwrites it. came: messages that were at the brokers."""
+
+    SECONDS, SLOTS = 600, 150
+
+    slot = models.IntegerField(primary_key=True)
+    at = models.DateTimeField()
+    came = models.BigIntegerField()
+    read = models.BigIntegerField()
+    stored = models.BigIntegerField()
+
+    class Meta:
+        db_table = "ingest_pace"
+        default_permissions = ()
+
+
+class JobRun(models.Model):
+    """The latest complete run of a command that cron starts and that leaves no other trace."""
+
+    RETRY = "quarantine retry"
+
+    name = models.CharField(max_length=40, primary_key=True)
+    started_at = models.DateTimeField()
+    outcome = models.CharField(max_length=200)
+
+    class Meta:
+        db_table = "ingest_job_run"
+        default_permissions = ()
+
+
+class QuarantineRequest(models.Model):
+    """What a person asked for on the screens, whose database login may not do it: a process
+    with the consumer's login does. ids: the messages; empty: those of reason, client_id, field and
+    topic. None after last_id: nobody saw them. outcome: what became of them, at done_at."""
+
+    class Action(models.TextChoices):
+        RETRY = "retry", _("retry")
+        DISCARD = "discard", _("discard")
+
+    action = models.CharField(max_length=10, choices=Action)
+    reason = models.CharField(max_length=40)
+    client_id = models.CharField(max_length=CLIENT_ID_LENGTH)
+    field = models.CharField(max_length=200)
+    topic = models.CharField(max_length=249)
+    ids = ArrayField(models.BigIntegerField())
+    last_id = models.BigIntegerField()
+    why = models.CharField(max_length=200)
+    login = models.CharField(max_length=150)
+    asked_at = models.DateTimeField()
+    done_at = models.DateTimeField(null=True)
+    outcome = models.CharField(max_length=200, default="")
+
+    class Meta:
+        db_table = "ingest_quarantine_request"
+        default_permissions = ()
+        permissions = [("ask_quarantine", _("Can ask to retry and discard quarantined messages"))]
+        indexes = [
+            models.Index(
+                fields=["id"], condition=models.Q(done_at=None), name="ingest_request_open"
+            ),
+        ]
+
+
 class Quarantined(models.Model):
     """A message that could not be stored, byte for byte, and the retries since. day: the UTC day of
     its version, or else the day on which it was sent. entity, entity_id, version: which version it
-    is, as far as it says so. reason, detail: why it was not stored at the last attempt. first_*:
-    why it came into quarantine, where that was another reason; else empty."""
+    is, and client_id: of which service, as far as it says so. reason, detail: why it was not stored
+    at the last attempt. first_*: why it came into quarantine, where that was another reason; else
+    empty."""
 
     class Status(models.TextChoices):
         NEW = "new", _("new")
@@ -195,6 +261,7 @@ class Quarantined(models.Model):
     entity = models.CharField(max_length=40, default="", db_default="")
     entity_id = models.CharField(max_length=32, default="", db_default="")
     version = models.IntegerField(null=True)
+    client_id = models.CharField(_("service"), max_length=CLIENT_ID_LENGTH, db_default="")
     key = models.BinaryField(null=True)
     value = models.BinaryField(null=True)
     headers = models.JSONField(default=list)

@@ -14,7 +14,13 @@ INSERTS: Final = ("ingest_gap", "ingest_unstored", "late_row")
 # `gaps heal` notes for which gaps it has asked.
 HEALS: Final[Mapping[str, str]] = {"version_gap": "SELECT, UPDATE (asked_at)"}
 # The consumer notes with which day a key came last.
-KEYS: Final[Mapping[str, str]] = {"search_key": "SELECT, INSERT, UPDATE (day)"}
+KEYS: Final[Mapping[str, str]] = {
+    "search_key": "SELECT, INSERT, UPDATE (day)",
+    # What the pages of operators show, and what was asked for there.
+    "ingest_pace": "SELECT, INSERT, UPDATE (at, came, read, stored)",
+    "ingest_job_run": "SELECT, INSERT, UPDATE (started_at, outcome)",
+    "ingest_quarantine_request": "SELECT, UPDATE (done_at, outcome)",
+}
 # What the consumer changes, but for the named columns.
 UPDATES: Final[tuple[tuple[type[Model], frozenset[str]], ...]] = (
     (

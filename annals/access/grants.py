@@ -31,6 +31,8 @@ WEB_WRITES: Final[Mapping[str, str]] = {
     "auth_user_groups": "INSERT, DELETE",
     "auth_user_user_permissions": "DELETE",
     "django_admin_log": "INSERT",
+    # The consumer carries it out.
+    "ingest_quarantine_request": "INSERT",
     "django_session": "INSERT, UPDATE (session_data, expire_date), DELETE",
     "access_identity": "INSERT, UPDATE (login)",
     "access_providersession": "INSERT, UPDATE (identity_id, provider_session, began), DELETE",

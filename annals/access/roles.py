@@ -18,6 +18,7 @@ OPERATE = (
     "ingest.view_ledger",
     "ingest.view_gap",
     "ingest.view_quarantined",
+    "ingest.ask_quarantine",
 )
 JOURNAL = "access.view_journal"
 # The people and labels of the screens; who may log in, and who gets a permission for itself.

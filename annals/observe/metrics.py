@@ -5,7 +5,7 @@ import logging
 import os
 import time
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Final
 from zlib import crc32
 
@@ -290,7 +290,20 @@ def view(request: HttpRequest) -> HttpResponse:
     return HttpResponse(text, content_type=CONTENT_TYPE_LATEST)
 
 
-def _registries() -> Iterable[CollectorRegistry]:
+def strangers() -> int:
+    """Answers 401 since the web was started: of no login, or with a token that is refused."""
+    return int(
+        sum(
+            sample.value
+            for registry in _registries()[:1]
+            for family in registry.collect()
+            for sample in family.samples
+            if sample.name == "annals_http_requests_total" and sample.labels["status"] == "401"
+        )
+    )
+
+
+def _registries() -> tuple[CollectorRegistry, CollectorRegistry]:
     state = CollectorRegistry()
     state.register(STORE)
     if "PROMETHEUS_MULTIPROC_DIR" not in os.environ:

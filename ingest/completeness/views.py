@@ -4,11 +4,13 @@ import re
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 from math import inf
+from typing import Final
 
 from django.contrib import admin
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
 
 from history.api import access, describe
 from history.api.answers import Answer
@@ -31,14 +33,14 @@ def page(request: HttpRequest) -> HttpResponse:
     lines = [
         (
             entry,
-            [_figure(getattr(entry, name)) for name in COUNTS],
-            _figure(entry.lost_acknowledged) if entry.lost_acknowledged else "",
-            "?" if entry.lag is None else _figure(entry.lag),
+            [figure(getattr(entry, name)) for name in COUNTS],
+            figure(entry.lost_acknowledged) if entry.lost_acknowledged else "",
+            "?" if entry.lag is None else figure(entry.lag),
             *_loss(forecasts.get((entry.topic, entry.partition)) if entry.current else None),
         )
         for entry in entries
     ]
-    totals = [_figure(sum(getattr(entry, name) for entry in entries)) for name in COUNTS]
+    totals = [figure(sum(getattr(entry, name) for entry in entries)) for name in COUNTS]
     return render(
         request,
         "ingest/completeness.html",
@@ -48,26 +50,26 @@ def page(request: HttpRequest) -> HttpResponse:
             "lines": lines,
             "totals": totals,
             "faults": figures.faults(entries),
-            "silent_since": _silent_since(entries),
+            "silent_since": silent_since(entries),
             "gaps": gaps.totals(),
             "pressing": [
-                (topic, partition, _words(each.seconds), _words(each.catch_up), each)
+                (topic, partition, in_words(each.seconds), in_words(each.catch_up), each)
                 for (topic, partition), each in forecasts.items()
                 if each.pressing
             ],
             "first_loss": next(
-                (_words(each.seconds) for each in forecasts.values() if each.seconds < inf), ""
+                (in_words(each.seconds) for each in forecasts.values() if each.seconds < inf), ""
             ),
             "never_read": figures.never_read(entries) if entries else [],
             "undeclared": figures.undeclared(entries),
             "halted": [
-                (entry, _why(entry.halted_why)) for entry in entries if entry.halted_at is not None
+                (entry, why(entry.halted_why)) for entry in entries if entry.halted_at is not None
             ],
         },
     )
 
 
-def _silent_since(entries: Sequence[Ledger]) -> datetime | None:
+def silent_since(entries: Sequence[Ledger]) -> datetime | None:
     """When a consumer last looked at the partition that nobody has looked at for longest; None if
     that was within SILENT."""
     looked = min(
@@ -79,10 +81,11 @@ def _silent_since(entries: Sequence[Ledger]) -> datetime | None:
 
 def _loss(found: Loss | None) -> tuple[str, str]:
     """When it is lost and how long catching up takes, in words."""
-    return ("", "") if found is None else (_words(found.seconds), _words(found.catch_up))
+    return ("", "") if found is None else (in_words(found.seconds), in_words(found.catch_up))
 
 
-def _words(seconds: float) -> str:
+def in_words(seconds: float) -> str:
+    """A time in the language of the page."""
     units = {
         "d": _("d"),
         "h": _("h"),
@@ -92,11 +95,12 @@ def _words(seconds: float) -> str:
     return losses.in_words(seconds, units.__getitem__) if seconds < inf else _("never")
 
 
-def _figure(number: int) -> str:
+def figure(number: int) -> str:
+    """A number with spaces between thousands."""
     return f"{number:,}".replace(",", "\N{NO-BREAK SPACE}")
 
 
-def _why(halted: str) -> str:
+def why(halted: str) -> str:
     """Why reading has stopped (ingest.consumer.positions), in the language of the page."""
     if found := re.fullmatch(r"(\d+) bad messages in a row", halted):
         return _("%(bad)s bad messages in a row") % {"bad": found[1]}
@@ -106,6 +110,38 @@ def _why(halted: str) -> str:
             "all": found[2],
         }
     return halted
+
+
+# The reasons of ingest.completeness.holds.
+_HELD: Final = (
+    (r"(?P<n>\d+) unresolved in quarantine", gettext_lazy("unresolved in quarantine: {n}")),
+    (r"(?P<where>\S+) was never read", gettext_lazy("{where} was never read")),
+    (r"the end of (?P<where>\S+) is not known", gettext_lazy("the end of {where} is not known")),
+    (
+        r"no consumer has seen the end of (?P<where>\S+) since (?P<at>.+)",
+        gettext_lazy("no consumer has seen the end of {where} since {at}"),
+    ),
+    (
+        r"the ledger of (?P<where>\S+) does not add up",
+        gettext_lazy("the ledger of {where} is wrong"),
+    ),
+    (
+        r"(?P<n>\d+) messages? of (?P<where>\S+) not read yet",
+        gettext_lazy("unread in {where}: {n}"),
+    ),
+)
+
+
+def why_held(reasons: str) -> str:
+    """Why days are held, in the language of the page."""
+    return "; ".join(map(_held, reasons.split("; "))) if reasons else ""
+
+
+def _held(reason: str) -> str:
+    for pattern, words in _HELD:
+        if found := re.fullmatch(pattern, reason.replace(",", "")):
+            return str(words).format(**found.groupdict())
+    return reason
 
 
 @describe.call(

@@ -17,6 +17,8 @@ from ingest.store.session import Session
 
 logger = logging.getLogger(__name__)
 
+PACE_SECONDS = 60.0
+
 
 class Beats:
     """Writes them on a thread and a connection of its own: no write of a batch delays them."""
@@ -25,6 +27,7 @@ class Beats:
         self._session = session
         self._worker = Worker("beats")
         self._last: Future[None] | None = None
+        self._pace_due = 0.0
 
     def give(
         self,
@@ -42,6 +45,9 @@ class Beats:
                 answered=answered,
             )
             self._last = self._worker.submit(partial(self._do, beat))
+            if time.monotonic() >= self._pace_due:
+                self._pace_due = time.monotonic() + PACE_SECONDS
+                self._worker.submit(partial(self._do, ledger.note_pace))
 
     def wait(self, seconds: float) -> None:
         """Wait until the last beat is written, at most this long."""

@@ -1,11 +1,13 @@
-"""The quarantine in the admin. Retrying and discarding stay with `annals quarantine`."""
+"""The messages of the quarantine, one by one. What is asked for is in ingest.quarantine.screen."""
 
 from datetime import datetime
 from typing import TYPE_CHECKING
+from urllib.parse import urlencode
 
 from django.contrib import admin
 from django.db.models import QuerySet
-from django.http import HttpRequest
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.urls import reverse
 from django.utils.html import format_html
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
@@ -21,6 +23,8 @@ else:  # Django's class takes no parameters where it runs
 
 # The web's database login may not read them: see annals.access.grants.
 CONTENTS = ("key", "value", "headers")
+# In one address; a page of the list has a hundred.
+MOST = 500
 PLACE = ("topic", "topic_id", "partition", "offset", "sent")
 FATE = ("status", "attempts", "seen", "again", "settled", "outcome")
 
@@ -33,7 +37,7 @@ class QuarantinedAdmin(ReadOnly):
     search_fields = ("=id", "=offset", "entity_id__exact", "detail")
     search_help_text = gettext_lazy("id of a document, number, offset, or words of the detail")
     ordering = ("-id",)
-    actions = None
+    actions = ("ask_retry", "ask_discard")
     fieldsets = [
         (None, {"fields": ["why", "document", "detail", "why_first"]}),
         (gettext_lazy("Place"), {"fields": [PLACE]}),
@@ -51,6 +55,18 @@ class QuarantinedAdmin(ReadOnly):
     def get_queryset(self, request: HttpRequest) -> QuerySet[Quarantined]:
         """Without the message."""
         return super().get_queryset(request).defer(*CONTENTS)
+
+    def has_ask_permission(self, request: HttpRequest) -> bool:
+        """May ask that a process with the consumer's login does something."""
+        return request.user.has_perm("ingest.ask_quarantine")
+
+    @admin.action(description=gettext_lazy("Retry…"), permissions=["ask"])
+    def ask_retry(self, request: HttpRequest, chosen: QuerySet[Quarantined]) -> HttpResponse:  # noqa: ARG002
+        return _ask("retry", chosen)
+
+    @admin.action(description=gettext_lazy("Discard…"), permissions=["ask"])
+    def ask_discard(self, request: HttpRequest, chosen: QuerySet[Quarantined]) -> HttpResponse:  # noqa: ARG002
+        return _ask("discard", chosen)
 
     @admin.display(description=gettext_lazy("time of the message"), ordering="timestamp")
     def sent(self, message: Quarantined) -> str:
@@ -94,6 +110,13 @@ class QuarantinedAdmin(ReadOnly):
     def contents(self, message: Quarantined) -> str:
         told = _("Not on the screens. On the server: {command}")
         return told.format(command=f"annals quarantine show {message.pk}")
+
+
+def _ask(action: str, chosen: QuerySet[Quarantined]) -> HttpResponse:
+    """To the page that asks for the reason."""
+    ids = ",".join(str(id) for id in chosen.order_by("id").values_list("id", flat=True)[:MOST])
+    query = urlencode({"action": action, "ids": ids})
+    return HttpResponseRedirect(f"{reverse('admin:quarantine_ask')}?{query}")
 
 
 def in_words(reason: str) -> str:

@@ -50,13 +50,21 @@ class LockedMessage:
     message: Message
 
 
+# The details of ingest.source.decode begin with the field that is wrong.
+FIELD = "coalesce(substring(detail from '^`([^`]{1,200})`'), '')"
+
+
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """The messages that a command selects; None means any."""
+    """The messages that a command or a request selects; None means any. field: that the detail
+    names, as FIELD reads it; last_id: none after it."""
 
     ids: tuple[int, ...] | None = None
     topic: str | None = None
     reason: str | None = None
+    client_id: str | None = None
+    field: str | None = None
+    last_id: int | None = None
     due_only: bool = False
     statuses: tuple[str, ...] = OPEN
 
@@ -74,6 +82,16 @@ def lock(
             [*values, after, limit],
         ).fetchall()
     return [_locked_message(row) for row in rows]
+
+
+def select(connection: Connection, selection: Selection) -> list[int]:
+    """The ids of the selected messages, which are not locked."""
+    where, values = _where(selection)
+    found = connection.execute(
+        f"SELECT id FROM ingest_quarantine WHERE {where} ORDER BY id",  # noqa: S608 - constants
+        values,
+    )
+    return [int(id) for (id,) in found.fetchall()]  # type: ignore[call-overload]
 
 
 def resolve(connection: Connection, settled: Iterable[tuple[LockedMessage, str]]) -> None:
@@ -151,12 +169,16 @@ def _where(selection: Selection) -> tuple[str, list[Any]]:
     if selection.ids is not None:
         terms.append("id = ANY(%s)")
         values.append(list(selection.ids))
-    if selection.topic is not None:
-        terms.append("topic = %s")
-        values.append(selection.topic)
-    if selection.reason is not None:
-        terms.append("reason = %s")
-        values.append(selection.reason)
+    for term, value in (
+        ("topic = %s", selection.topic),
+        ("reason = %s", selection.reason),
+        ("client_id = %s", selection.client_id),
+        (f"{FIELD} = %s", selection.field),
+        ("id <= %s", selection.last_id),
+    ):
+        if value is not None:
+            terms.append(term)
+            values.append(value)
     if selection.due_only:
         terms.append("next_attempt <= now()")
     return " AND ".join(terms), values

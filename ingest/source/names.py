@@ -7,7 +7,7 @@ import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
 from history.entities import BY_TOPIC
-from history.record import ID_LENGTH, MAX_VERSION
+from history.record import CLIENT_ID_LENGTH, ID_LENGTH, MAX_VERSION
 from ingest.source.envelope import EnvelopeError, Reader, Shapes
 from ingest.source.forms import DECLARED
 from ingest.source.message import Message
@@ -27,12 +27,17 @@ class Named(NamedTuple):
 
 
 class _Loose(msgspec.Struct):
-    """The two fields of the contract's envelope, whatever they are."""
+    """Two fields of the contract's envelope, whatever they are."""
 
     id: Raw | UnsetType = UNSET
     version: Raw | UnsetType = UNSET
 
 
+class _OfService(msgspec.Struct):
+    clientId: str = ""  # noqa: N815 - its name in the message
+
+
+_SERVICE = msgspec.json.Decoder(_OfService)
 _DECODER = msgspec.json.Decoder(_Loose)
 
 
@@ -46,6 +51,14 @@ def named(message: Message, shapes: Shapes = DECLARED) -> Named:
     id, version = _fields(message, shape)
     key = message.key if shape is None or shape.key_is_id else None
     return Named(entity.name, _id(id) or _key(key), _number(version))
+
+
+def service(message: Message) -> str:
+    """Which service sent a message in the contract's envelope; empty where it does not say."""
+    try:
+        return _fit(_SERVICE.decode(message.value or b"").clientId, CLIENT_ID_LENGTH)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return ""
 
 
 def _fields(message: Message, shape: Reader | None) -> tuple[bytes, bytes]:
@@ -78,13 +91,13 @@ def _key(key: bytes | None) -> str:
         return ""
 
 
-def _fit(text: str) -> str:
-    """The id; empty where it cannot be one, or cannot be stored."""
+def _fit(text: str, longest: int = ID_LENGTH) -> str:
+    """The text; empty where it cannot be an id or a service, or cannot be stored."""
     try:
         text.encode()
     except UnicodeEncodeError:
         return ""
-    return text if 0 < len(text) <= ID_LENGTH and "\0" not in text else ""
+    return text if 0 < len(text) <= longest and "\0" not in text else ""
 
 
 def _number(text: bytes) -> int | None:

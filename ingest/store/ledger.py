@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import msgspec
 import psycopg
 
+from ingest.models import Pace
 from ingest.source.message import CUT, LastMessage, TopicPartition
 from ingest.store.batch import Claim, OffsetGap
 
@@ -272,6 +273,24 @@ def heartbeat(
     ]
     columns = [list(column) for column in zip(*rows, strict=True)]
     connection.execute(_HEARTBEAT, [age, age_of_end, *columns])
+
+
+# The first one of each ten minutes counts; of any order, as the sums only grow.
+_PACE = """
+INSERT INTO ingest_pace AS p (slot, at, came, read, stored)
+SELECT extract(epoch FROM now())::bigint / %(seconds)s %% %(slots)s, now(),
+    coalesce(sum(greatest(high_watermark, next_offset) - first_offset), 0),
+    coalesce(sum(read), 0), coalesce(sum(stored), 0)
+FROM ingest_ledger HAVING count(*) > 0
+ON CONFLICT (slot) DO UPDATE
+SET at = excluded.at, came = excluded.came, read = excluded.read, stored = excluded.stored
+WHERE p.at < now() - make_interval(secs => %(seconds)s)
+"""
+
+
+def note_pace(connection: Connection) -> None:
+    """Note what the ledger counts now, if that was not done in these ten minutes."""
+    connection.execute(_PACE, {"seconds": Pace.SECONDS, "slots": Pace.SLOTS})
 
 
 def halt(connection: Connection, held: Claim, why: str) -> None:

@@ -87,6 +87,8 @@ NO_LOOKS = {
         "admin/",
         "admin/jsi18n/",
         "admin/completeness/",
+        "admin/operations/",
+        "admin/days/",
         "api/v1/",
         "api/v1/completeness",
     ),

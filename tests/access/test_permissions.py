@@ -45,6 +45,10 @@ MATRIX: dict[str, tuple[str, frozenset[str | None]]] = {
     "admin/applications/<id:id>/": ("admin/applications/A1/", READERS),
     "admin/gaps/": ("admin/gaps/", OPERATORS),
     "admin/completeness/": ("admin/completeness/", COMPLETENESS),
+    "admin/operations/": ("admin/operations/", OPERATORS),
+    "admin/days/": ("admin/days/", OPERATORS),
+    "admin/quarantine/": ("admin/quarantine/", OPERATORS),
+    "admin/quarantine/ask/": ("admin/quarantine/ask/?action=retry", OPERATORS),
     "admin/journal/": ("admin/journal/", OFFICERS),
     "admin/ingest/quarantined/": ("admin/ingest/quarantined/", OPERATORS),
     "admin/ingest/quarantined/<path:object_id>/change/": (

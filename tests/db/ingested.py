@@ -142,7 +142,10 @@ def faults() -> list[str]:
         return figures.faults(entries) + wrong
 
 
-OURS = (*("ingest_ledger", "ingest_gap", "ingest_unstored", "ingest_quarantine", "search_key"),)
+OURS = (
+    *("ingest_ledger", "ingest_gap", "ingest_unstored", "ingest_quarantine", "search_key"),
+    *("ingest_pace", "ingest_job_run", "ingest_quarantine_request"),
+)
 
 
 def empty() -> None:

@@ -85,11 +85,12 @@ REFUSED = {
             ("django_admin_log", "user_id"),
             ("django_migrations", "name"),
             ("day_seal", "seal"),
+            ("ingest_quarantine_request", "done_at"),
         )),
         *(f"{change} {table}" for change in ("DELETE FROM", "TRUNCATE") for table in (
             *("ingest_ledger", "ingest_quarantine", "search_key", "day_seal", "archived_day"),
             *("auth_user", "auth_group", "access_identity", "access_breakglass"),
-            *("access_journal", "django_admin_log"),
+            *("access_journal", "django_admin_log", "ingest_quarantine_request"),
         )),
         "INSERT INTO access_journal (at) VALUES (now())",
         "INSERT INTO access_breakglass (user_id, made) SELECT id, now() FROM auth_user",

@@ -70,6 +70,7 @@ _BEGINNINGS: Final = (
     ("trace", Action.VERSION),
     ("history/", Action.SEARCH),
     ("ingest/quarantined/", Action.QUARANTINE),
+    ("quarantine/", Action.QUARANTINE),
     ("journal/", Action.JOURNAL),
 )
 # Nothing of an application, of the quarantine or of the journal is here.
@@ -82,7 +83,7 @@ _NO_LOOKS: Final = (
     *(
         f"admin/{each}"
         for each in (
-            *("login/", "logout/", "language/", "jsi18n/", "completeness/"),
+            *("login/", "logout/", "language/", "jsi18n/", "completeness/", "operations/", "days/"),
             *("history/person/", "history/fieldlabel/", "auth/", "autocomplete/"),
             *("^(?P<app_label>", "(?P<url>"),
         )

@@ -103,13 +103,16 @@ View = Callable[[HttpRequest], HttpResponseBase]
 
 @dataclass(frozen=True, slots=True)
 class Screen:
-    """A page of its own on the site."""
+    """A page of its own on the site. sends: it has a form that is sent. home: the first page of who
+    may open it and reads no history. title: empty where no list names the page."""
 
     address: str
     name: str
-    title: Promise
+    title: Promise | str
     may: May
     view: View
+    sends: bool
+    home: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,9 +204,9 @@ class AnnalsSite(admin.AdminSite):
                 path(f"applications/{ID}/", timeline.application, name="history_application"),
             ]
         views += [path(one.address, one.view, name=one.name) for one in self.screens]
+        sending = (unmask.page, *(one.view for one in self.screens if one.sends))
         for view in views:
-            # One page has a form that is sent.
-            own = view.callback if view.callback is unmask.page else require_safe(view.callback)
+            own = view.callback if view.callback in sending else require_safe(view.callback)
             view.callback = super().admin_view(_visible(own))
         switch = path("language/", require_POST(set_language), name="language")
         return [switch, *views, *(each for each in super().get_urls() if not _not_ours(each))]
@@ -216,15 +219,17 @@ class AnnalsSite(admin.AdminSite):
         self,
         address: str,
         name: str,
-        title: Promise,
+        title: Promise | str,
         permission: str,
         view: View,
         *,
         superusers: bool = True,
+        sends: bool = False,
+        home: bool = False,
     ) -> None:
         """Add a page of an app that this one must not import. Call it from that app's `admin`
         module: it is loaded before the addresses. The page needs the permission. superusers:
-        whether they have it as they have all others."""
+        whether they have it as they have all others. sends, home: see Screen."""
         may = holds(permission) if superusers else was_given(permission)
 
         @wraps(view)
@@ -234,7 +239,7 @@ class AnnalsSite(admin.AdminSite):
             with worker_shares.of_login(request.user.pk):
                 return view(request)
 
-        self.screens.append(Screen(address, name, title, may, checked))
+        self.screens.append(Screen(address, name, title, may, checked, sends, home))
 
     def get_app_list(self, request: HttpRequest, app_label: str | None = None) -> Any:
         """Django's list of models, made when a page shows it."""
@@ -256,11 +261,15 @@ class AnnalsSite(admin.AdminSite):
         from history.admin.parts.cards import title
 
         reads = request.user.has_perm(PERMISSION)
+        if not reads and (
+            home := [one for one in self.screens if one.home and one.may(request.user)]
+        ):
+            return home[0].view(request)  # type: ignore[return-value] # what Django sends on
         context = {
             "entities": [title(entity) for entity in ENTITIES] if reads else [],
             "recent": heads.opened(request) if reads else [],
             "hide_finder": True,
-            "screens": [one for one in self.screens if one.may(request.user)],
+            "screens": [one for one in self.screens if one.title and one.may(request.user)],
             **(extra_context or {}),
         }
         return super().index(request, context)

@@ -9,6 +9,7 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError
 from django.db.models import Count, F, Max, Min, Q
 
+from history.base import clock
 from history.base.plain_text import one_line
 from history.base.table import Table, print_table
 from history.management.progress import progress
@@ -17,8 +18,8 @@ from ingest.management.known import (
     refuse_unknown_reason,
     refuse_unknown_topic,
 )
-from ingest.models import Ledger, Quarantined
-from ingest.quarantine import messages
+from ingest.models import JobRun, Ledger, Quarantined
+from ingest.quarantine import messages, requests
 from ingest.quarantine.messages import UNSETTLED, Selection, by_ids, retry
 from ingest.store import rejects
 from ingest.store.missing_days import kept
@@ -34,6 +35,12 @@ SHOWN = (
     *("status", "attempts"),
     *("first_seen", "next_attempt", "settled_at", "outcome"),
 )
+
+
+_RAN = f"""
+INSERT INTO ingest_job_run (name, started_at, outcome) VALUES ('{JobRun.RETRY}', %s, %s)
+ON CONFLICT (name) DO UPDATE SET started_at = excluded.started_at, outcome = excluded.outcome
+"""  # noqa: S608 - a constant
 
 
 class Run:
@@ -138,14 +145,21 @@ class Run:
         if options["ids"]:
             selection = by_ids(selection, tuple(options["ids"]))
         became: Counter[str] = Counter()
+        began = clock.now()
         with (
             connect("annals-retry") as connection,
             progress("retry", None, sys.stderr) as advance,
         ):
             window = partial(kept, connection)
+            scheduled = not (options["ids"] or options["dry_run"])
+            if scheduled:
+                became += requests.carry_out(connection, window)
             for few in retry(connection, selection, window, options["dry_run"]):
                 became += few
                 advance(few.total())
+            if scheduled:
+                outcome = ", ".join(f"{name} {count}" for name, count in became.most_common())
+                connection.execute(_RAN, (began, outcome[:200]))
         would = "would be " if options["dry_run"] else ""
         if not became:
             self.stdout.write(

@@ -1,0 +1,218 @@
+"""The days as a calendar: what each one is, what it takes, and what happens to it next."""
+
+from __future__ import annotations
+
+import calendar
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import date, datetime, timedelta
+from typing import Any, Final
+
+from django.conf import settings
+from django.contrib import admin
+from django.db.models import Max
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import render
+from django.template.defaultfilters import filesizeformat
+from django.utils.functional import Promise
+from django.utils.translation import gettext
+from django.utils.translation import gettext_lazy as _
+
+from annals.access.journal import days as journal
+from history.admin.parts.cards import title
+from history.base import clock
+from history.daily.days import DayState
+from history.entities import BY_TABLE
+from history.models import ArchivedDay, DaySeal, VerifiedTable
+from history.partitions import state
+from history.partitions.catalog import Partition
+from history.partitions.plan import Policy, plan
+from history.requests.worker_shares import dear_view
+from ingest.completeness.holds import may_get_rows
+from ingest.completeness.views import figure, why_held
+
+ONE: Final = timedelta(days=1)
+# Of the tables of a day the calendar shows the first of these.
+STATES: Final[Mapping[str, Promise]] = {
+    "missing": _("no partition"),
+    "detached": _("detached, not dropped yet"),
+    "held": _("held"),
+    "plain": _("plain"),
+    "sealed": _("sealed"),
+    "verified": _("sealed and verified"),
+    "archived": _("archived"),
+    "ahead": _("ahead, empty"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class TableDay:
+    """One day of one table. part: None if it has no partition. held: why it stays longer than
+    retention says. verified: when `partitions verify` compared it with its seal."""
+
+    table: str
+    day: date
+    today: date
+    part: Partition | None = None
+    held: str = ""
+    sealed: datetime | None = None
+    verified: datetime | None = None
+    archived: ArchivedDay | None = None
+
+    @property
+    def state(self) -> str:
+        return state_of(self)
+
+    @property
+    def words(self) -> Promise:
+        return STATES[self.state]
+
+    @property
+    def name(self) -> str:
+        entity = BY_TABLE.get(self.table)
+        return title(entity) if entity else gettext("Access journal")
+
+    @property
+    def rows(self) -> str:
+        rows = self.part.rows if self.part else self.archived.rows if self.archived else 0
+        return figure(rows)
+
+    @property
+    def bytes(self) -> int:
+        """On disk; of an archived day that of its files."""
+        return self.part.bytes if self.part else self.archived.file_bytes if self.archived else 0
+
+    @property
+    def size(self) -> str:
+        return filesizeformat(self.bytes)
+
+    @property
+    def next(self) -> str:
+        """What `maintain` does with it next, and when."""
+        return "; ".join(_next(self))
+
+
+def state_of(one: TableDay) -> str:
+    """One of STATES."""
+    if one.part is None:
+        return "archived" if one.archived else "missing"
+    if one.part.state is not DayState.ATTACHED:
+        return "detached"
+    if one.held:
+        return "held"
+    if one.day > one.today:
+        return "ahead"
+    if one.sealed is None:
+        return "plain"
+    return "verified" if one.verified else "sealed"
+
+
+def _next(one: TableDay) -> Iterator[str]:
+    annals, versions = settings.ANNALS, one.table in BY_TABLE
+    if one.part is None:
+        if one.state == "missing":
+            yield gettext("created by the next run")
+        return
+    seal_after = annals.seal_days if versions else journal.ROWS.closed.seal_after
+    if seal_after and one.sealed is None and one.archived is None and one.day <= one.today:
+        yield gettext("sealed after {day}").format(day=one.day + timedelta(seal_after))
+    kept = annals.retention_days if versions else annals.journal_days
+    if one.held:
+        until = one.day + timedelta(kept + annals.hold_days)
+        yield gettext("held until {day} at most").format(day=until)
+    elif one.part.restored:
+        yield gettext("stays until it is released")
+    else:
+        archives = versions and annals.archive_url
+        words = (
+            gettext("archived and dropped after {day}")
+            if archives
+            else gettext("dropped after {day}")
+        )
+        yield words.format(day=one.day + timedelta(kept))
+
+
+@dear_view
+def page(request: HttpRequest) -> HttpResponse:
+    """?day= shows the tables of a day."""
+    now = clock.now()
+    by_day = _table_days(now)
+    try:
+        chosen = date.fromisoformat(request.GET.get("day", ""))
+    except ValueError:
+        chosen = None
+    context: dict[str, Any] = {
+        "title": gettext("Days"),
+        "months": list(_months(by_day)),
+        "chosen": chosen if chosen in by_day else None,
+        "tables": by_day.get(chosen, ()) if chosen else (),
+        "held": [one for its in by_day.values() for one in its if one.state == "held"],
+        "states": STATES.items(),
+        "run": state.latest(),
+        "today": now.date(),
+    }
+    shown = {**admin.site.each_context(request), **context}
+    return render(request, "operations/days.html", shown)
+
+
+def _table_days(now: datetime) -> dict[date, Sequence[TableDay]]:
+    """What each day is, the oldest first."""
+    today = now.date()
+    seals = DaySeal.objects.values_list("table", "day").annotate(at=Max("sealed_at"))
+    sealed = {(table, day): at for table, day, at in seals}
+    verified = dict(VerifiedTable.objects.values_list("table", "started_at"))
+    archived = {
+        (each.table, each.day): each
+        for each in ArchivedDay.objects.defer("files").order_by("day", "table")
+    }
+    plans = plan(Policy.at(now, settings.ANNALS, may_get_rows), tables=journal.tables())
+    found: dict[tuple[date, str], TableDay] = {}
+    for each in plans:
+        strategy = each.strategy
+        places: dict[date, Partition | None] = {
+            part.day: part for part in strategy.existing if part.day
+        }
+        places |= {part.day: None for part in each.creations if part.found is None}
+        places |= {day: None for table, day in archived if table == strategy.table} | places
+        for day, part in places.items():
+            place = strategy.table, day
+            at, seen = sealed.get(place), verified.get(strategy.table)
+            found[day, strategy.table] = TableDay(
+                *place, today, part,
+                held=why_held(strategy.holds.get(day, "")),
+                sealed=at,
+                verified=seen if at and seen and at < seen else None,
+                archived=archived.get(place),
+            )  # fmt: skip
+    by_day: defaultdict[date, list[TableDay]] = defaultdict(list)
+    for (day, _table), one in sorted(found.items()):
+        by_day[day].append(one)
+    return dict(by_day)
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """A day of the calendar; state empty: outside of the days."""
+
+    day: date
+    state: str
+    words: Promise | str
+    size: str
+
+
+def _months(by_day: Mapping[date, Sequence[TableDay]]) -> Iterator[tuple[date, list[list[Cell]]]]:
+    """The first day and the weeks of each month, the newest month first."""
+    order = list(STATES)
+    weeks = calendar.Calendar()
+    for year, month in sorted({(day.year, day.month) for day in by_day}, reverse=True):
+        lines = []
+        for week in weeks.monthdatescalendar(year, month):
+            cells = []
+            for day in week:
+                its = by_day.get(day, ()) if day.month == month else ()
+                worst = min((one.state for one in its), key=order.index, default="")
+                size = filesizeformat(sum(one.bytes for one in its)) if its else ""
+                cells.append(Cell(day, worst, STATES.get(worst, ""), size))
+            lines.append(cells)
+        yield date(year, month, 1), lines

@@ -1,0 +1,99 @@
+"""The page that answers "is all well?", the first one of operators."""
+
+from datetime import timedelta
+from math import inf
+from typing import Any
+
+from django.conf import settings
+from django.contrib import admin
+from django.db import connection
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import render
+from django.template.defaultfilters import filesizeformat
+from django.utils.translation import gettext as _
+
+from annals.access.journal import days as journal
+from annals.access.journal.words import Outcome
+from annals.access.models import JournalEntry
+from annals.observe import metrics
+from annals.operations.disk import disk
+from annals.operations.jobs import jobs
+from annals.operations.pace import picture
+from annals.operations.verdict import findings
+from history import complete_to
+from history.base import clock
+from history.entities import ENTITIES
+from history.gaps import read as gaps
+from history.models import ArchivedDay
+from history.partitions import catalog, state
+from history.partitions.plan import Policy
+from history.reasons import REASONS
+from history.requests.worker_shares import dear_view
+from ingest.completeness import figures, losses
+from ingest.completeness.views import figure, in_words, why
+from ingest.quarantine.screen import by_reason
+
+REFUSED = timedelta(hours=1)
+
+
+@dear_view
+def page(request: HttpRequest) -> HttpResponse:
+    """What is not well comes from the metrics, as the alerts do; the rest are their figures."""
+    its_jobs = list(jobs())
+    found = findings(metrics.STORE.collect(), its_jobs)
+    context = {
+        "title": _("Operations"),
+        "worst": found[0] if found else None,
+        "others": found[1:],
+        "level": "well" if not found else "page" if found[0].page else "ticket",
+        "jobs": its_jobs,
+        "picture": picture(),
+        "now": clock.now(),
+        **_reading(),
+        **_days(),
+        **_refused(),
+    }
+    shown = {**admin.site.each_context(request), **context}
+    return render(request, "operations/operations.html", shown)
+
+
+def _reading() -> dict[str, Any]:
+    """How far the messages are read, when some are lost, and those that are not stored."""
+    entries = figures.entries(count_quarantine=False)
+    first = next(iter(losses.losses(entries).values()), None)
+    held = by_reason()
+    return {
+        "complete": complete_to.read(ENTITIES),
+        "loss": "" if first is None or first.seconds == inf else in_words(first.seconds),
+        "halted": [
+            (f"{each.topic}[{each.partition}]", why(each.halted_why))
+            for each in entries
+            if each.halted_at is not None
+        ],
+        "quarantine": [(REASONS.get(reason, reason), figure(count)) for reason, count in held],
+        "quarantined": figure(sum(count for _, count in held)),
+        "gaps": gaps.totals(),
+    }
+
+
+def _days() -> dict[str, Any]:
+    """The days of the tables, and the disk."""
+    found = state.status(Policy.at(clock.now(), settings.ANNALS), journal.tables())
+    run = state.latest()
+    parts = catalog.read(connection, [entity.table for entity in ENTITIES])
+    space = disk(parts)
+    return {
+        "ahead": min(each.ahead for each in found),
+        "held": run.held if run else 0,
+        "archived": ArchivedDay.objects.values("day").distinct().count(),
+        "disk": space,
+        "used": filesizeformat(space.used),
+        "a_day": filesizeformat(space.a_day),
+        "in_the_end": filesizeformat(space.in_the_end),
+    }
+
+
+def _refused() -> dict[str, Any]:
+    """Looks that were refused to known logins, and answers to nobody who is known."""
+    refused = JournalEntry.objects.filter(at__gt=clock.now() - REFUSED, outcome=Outcome.REFUSED)
+    return {"refused": figure(refused.count()), "strangers": figure(metrics.strangers())}

@@ -1,0 +1,168 @@
+"""Whether all is well: the alerts of docker/prometheus/rules.yaml that need no past, on the same
+metrics. tests/db/test_operations.py compares the limits."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from django.conf import settings
+from django.utils.functional import Promise
+from django.utils.translation import gettext_lazy as _
+from prometheus_client.core import Metric
+
+from annals.operations.jobs import Job
+from history.base import clock
+from history.reasons import REASONS
+from ingest.completeness.losses import NEAR_SECONDS
+
+Labels = tuple[str, ...]
+Values = dict[str, dict[Labels, float]]
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """found: the places where it is not well, given the samples. page: act now, also at night.
+    what: it is not well; do: what helps. url: the name of a page."""
+
+    alert: str
+    page: bool
+    found: Callable[[Values], Iterable[str]]
+    what: Promise
+    do: Promise
+    url: str
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """What is not well. where: places, for people."""
+
+    alert: str
+    page: bool
+    what: Promise | str
+    do: Promise | str
+    where: Sequence[str]
+    url: str
+
+    @property
+    def runbook(self) -> str:
+        """The address of the section; empty if no address is set."""
+        base = settings.ANNALS.runbook_url
+        return f"{base}#{self.alert.lower()}" if base else ""
+
+
+def _beyond(name: str, wrong: Callable[[float], bool]) -> Callable[[Values], Iterable[str]]:
+    return lambda values: [_place(at) for at, value in values[name].items() if wrong(value)]
+
+
+def _older(name: str, seconds: float) -> Callable[[Values], Iterable[str]]:
+    return _beyond(name, lambda value: clock.now().timestamp() - value > seconds)
+
+
+def _near(values: Values) -> Iterable[str]:
+    kept = values["annals_kept_seconds"]
+    for at, seconds in values["annals_loss_seconds"].items():
+        if seconds < min(NEAR_SECONDS, 0.5 * kept[at]):
+            yield _place(at)
+
+
+def _too_slow(values: Values) -> Iterable[str]:
+    loss = values["annals_loss_seconds"]
+    for at, seconds in values["annals_catch_up_seconds"].items():
+        if seconds > loss[at]:
+            yield _place(at)
+
+
+def _place(labels: Labels) -> str:
+    """The labels of a sample as people write the place."""
+    if len(labels) == 2 and labels[1].isdigit():
+        return f"{labels[0]}[{labels[1]}]"
+    return " ".join(labels)
+
+
+def _reasons(values: Values) -> Iterable[str]:
+    for (_status, reason), count in values["annals_store_quarantine"].items():
+        if count > 0:
+            yield str(REASONS.get(reason, reason))
+
+
+COMPLETENESS, DAYS, QUARANTINE = "admin:completeness", "admin:days", "admin:quarantine"
+# The worst first.
+CHECKS: Final = (
+    Check("AnnalsDatabaseDown", True, _beyond("annals_store_up", lambda value: value == 0),
+        _("The database does not answer. Nothing is lost: the consumer waits."),
+        _("Look whether PostgreSQL runs."), ""),
+    Check("AnnalsLossNear", True, _near,
+        _("Messages will be lost soon: the brokers delete what is not read."),
+        _("Let a consumer read, or have the brokers keep the topic longer."), COMPLETENESS),
+    Check("AnnalsCatchUpTooSlow", True, _too_slow,
+        _("Reading is too slow: messages will be deleted before they are read."),
+        _("Start more consumers, or have the brokers keep the topic longer."), COMPLETENESS),
+    Check("AnnalsDoesNotAddUp", True, _beyond("annals_store_faults", lambda value: value > 0),
+        _("The ledger does not add up, or messages were lost."),
+        _("Completeness names the place; keep the logs."), COMPLETENESS),
+    Check("AnnalsHalted", True, _beyond("annals_store_halted", lambda value: value == 1),
+        _("Reading has stopped at too many bad messages. Newer changes are missing."),
+        _("Find what the service sends wrongly; then annals quarantine resume TOPIC."),
+        QUARANTINE),
+    Check("AnnalsConsumerSilent", True, _older("annals_store_seen_timestamp_seconds", 300),
+        _("No consumer reports: newer changes are missing."),
+        _("Look whether the consumer runs, and start it again."), COMPLETENESS),
+    Check("AnnalsBrokersSilent", True, _older("annals_store_end_known_timestamp_seconds", 300),
+        _("The brokers do not answer: what was sent since is not known."),
+        _("Look whether Kafka can be reached from the consumer."), COMPLETENESS),
+    Check("AnnalsDaysRunOut", True, _beyond("annals_store_days_ahead", lambda value: value < 3),
+        _("Days ahead run out: soon nothing can be stored."),
+        _("Run annals partitions maintain, and look why cron did not."), DAYS),
+    Check("AnnalsWalNotArchived", True,
+        _beyond("annals_store_wal_archive_failing", lambda value: value == 1),
+        _("PostgreSQL cannot archive its WAL: backups have no newer moment, the disk fills."),
+        _("Repair the target of archive_command."), ""),
+    Check("AnnalsPreparedLeft", True,
+        _beyond("annals_store_prepared_transactions_left", lambda value: value > 0),
+        _("Transactions of a node that ended are left, and what they lock stays locked."),
+        _("Complete or roll them back as the runbook says."), ""),
+    Check("AnnalsSealsDiffer", True, _beyond("annals_verify_faults", lambda value: value > 0),
+        _("Sealed days were changed."),
+        _("Keep everything, and find out who wrote; the runbook says how."), DAYS),
+    Check("AnnalsArchiveDamaged", True,
+        _beyond("annals_archive_days_faulty", lambda value: value > 0),
+        _("Archived files are missing or changed."), _("Bring them back from a backup."), DAYS),
+    Check("AnnalsQuarantine", False,
+        _reasons,
+        _("Messages are in quarantine: their changes are not in the history."),
+        _("Look at the reasons; retry or discard them."), QUARANTINE),
+    Check("AnnalsTopicNeverRead", False,
+        _beyond("annals_store_topics_never_read", lambda value: value > 0),
+        _("Topics were never read: nothing is known of their messages."),
+        _("Let a consumer read them, or declare them finished."), COMPLETENESS),
+    Check("AnnalsDaysHeld", False, _beyond("annals_maintain_held", lambda value: value > 0),
+        _("Old days are held: messages may still come for them."),
+        _("The calendar says for what; settle these messages."), DAYS),
+    Check("AnnalsManyOpened", False,
+        lambda values: [at[0] for at, n in values["annals_journal_most_opened"].items()
+            if at == ("person",) and n > 200],
+        _("Somebody has opened more than 200 applications within an hour."),
+        _("Tell the privacy officer, who reads the access journal."), ""),
+)  # fmt: skip
+
+
+def findings(families: Iterable[Metric], jobs: Iterable[Job]) -> list[Finding]:
+    """What is not well, the worst first. jobs: of annals.operations.jobs."""
+    values: Values = defaultdict(dict)
+    for family in families:
+        for sample in family.samples:
+            values[sample.name][tuple(sample.labels.values())] = sample.value
+    found = [
+        Finding(check.alert, check.page, check.what, check.do, places, check.url)
+        for check in CHECKS
+        if (places := sorted({*check.found(values)}))
+    ]
+    for job in jobs:
+        if job.late or job.failed:
+            what = _("A cron job did not run in time.") if job.late else _("A cron job failed.")
+            do = _("Run it, and look why cron did not.")
+            found.append(Finding(job.runbook, False, what, do, [job.command], ""))
+    return sorted(found, key=lambda each: not each.page)

@@ -1,0 +1,93 @@
+"""The calendar of days: each state, why a day is held, and what happens next."""
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from django.contrib.auth.models import User
+from django.test import Client
+from pytest_django import Settings
+
+from annals import env
+from annals.operations.days import STATES, TableDay, state_of
+from history.daily import days
+from history.daily.days import DayState
+from history.models import ArchivedDay, DaySeal, VerifiedTable
+from history.partitions.catalog import Partition
+from ingest.completeness.views import why_held
+from ingest.models import Quarantined
+from tests.db.partitioned import TABLE, raw
+from tests.db.screens import text
+
+TODAY = datetime.now(UTC).date()
+NOW = datetime.now(UTC)
+
+
+def part(state: DayState = DayState.ATTACHED) -> Partition:
+    return Partition(TABLE, "p", None, None, state, True, 5, 2048)
+
+
+def test_each_state_has_one_word() -> None:
+    old, archived = TODAY - timedelta(days=3), ArchivedDay(table=TABLE, day=TODAY)
+    found = [
+        TableDay(TABLE, old, TODAY),
+        TableDay(TABLE, old, TODAY, part(DayState.DETACHED)),
+        TableDay(TABLE, old, TODAY, part(), held="x", sealed=NOW),
+        TableDay(TABLE, old, TODAY, part()),
+        TableDay(TABLE, old, TODAY, part(), sealed=NOW, archived=archived),
+        TableDay(TABLE, old, TODAY, part(), sealed=NOW, verified=NOW),
+        TableDay(TABLE, old, TODAY, archived=archived),
+        TableDay(TABLE, TODAY + timedelta(days=1), TODAY, part()),
+    ]
+    assert [state_of(one) for one in found] == [*STATES]
+
+
+def test_the_calendar(tables: None, client: Client, settings: Settings) -> None:
+    given = {"ANNALS_RETENTION_DAYS": "3", "ANNALS_AHEAD_DAYS": "2", "ANNALS_HOLD_DAYS": "7"}
+    settings.ANNALS = env.read({**given, "ANNALS_SEAL_DAYS": "1"})
+    held, sealed, archived = (TODAY - timedelta(days=number) for number in (5, 2, 9))
+    with raw() as plain:
+        for day in (held, sealed, TODAY):
+            days.create(plain, TABLE, day)
+    Quarantined.objects.create(
+        topic="top-storage.export.product-instance", topic_id="", partition=0, offset=7,
+        reason="not_json", detail="", first_seen=NOW, day=held,
+    )  # fmt: skip
+    DaySeal.objects.create(
+        table=TABLE, day=sealed, rows=1, digest="d", ranges=[], previous="p", seal="s",
+        sealed_at=NOW - timedelta(hours=1),
+    )  # fmt: skip
+    VerifiedTable.objects.create(table=TABLE, started_at=NOW, days=1, faults=0)
+    ArchivedDay.objects.create(
+        table=TABLE, day=archived, rows=12345, table_bytes=9, file_bytes=1024, digest="",
+        files=[], archived_at=NOW,
+    )  # fmt: skip
+    client.force_login(User.objects.get(username="ops"))
+    page = client.get("/admin/days/").content.decode()
+    for day, state in ((held, "held"), (archived, "archived"), (TODAY, "missing")):
+        assert f'class="{state}" href="?day={day}#day"' in page
+    said = text(client.get("/admin/days/"))
+    assert "не разобрано в карантине: 1" in said
+    assert f"удержан не дольше чем до {held + timedelta(days=10)}" in said
+    said = text(client.get("/admin/days/", {"day": str(sealed)}))
+    assert "опечатан и проверен" in said
+    assert f"удаление после {sealed + timedelta(days=3)}" in said
+    assert "12 345" in text(client.get("/admin/days/", {"day": str(archived)})).replace(
+        "\N{NO-BREAK SPACE}", " "
+    )
+    for wrong in ("x", "1999-01-01", "2026-1"):
+        assert client.get("/admin/days/", {"day": wrong}).status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("reason", "said"),
+    [
+        ("3 unresolved in quarantine", "не разобрано в карантине: 3"),
+        ("t-1 was never read; the end of t[0] is not known", "t-1 ни разу не читалась; конец t[0]"),
+        ("no consumer has seen the end of t[0] since 2026-11-20 10:00 UTC", "никто не видел с 20"),
+        ("1,234 messages of t[0] not read yet", "не прочитано в t[0]: 1234"),
+        ("the ledger of t[0] does not add up", "учёт t[0] не сходится"),
+        ("something new", "something new"),
+    ],
+)
+def test_why_a_day_is_held_is_in_the_language_of_the_page(reason: str, said: str) -> None:
+    assert said in why_held(reason)

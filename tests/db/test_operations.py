@@ -1,0 +1,231 @@
+"""The page that answers "is all well?", and what it is made of."""
+
+import re
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from django.contrib.auth.models import User
+from django.test import Client
+from prometheus_client.core import GaugeMetricFamily, Metric
+from pytest_django import Settings
+
+from annals import env
+from annals.operations import jobs, verdict
+from annals.operations.disk import disk
+from annals.operations.pace import HEIGHT, picture
+from annals.operations.verdict import CHECKS, Finding, findings
+from history.base import clock
+from history.daily.days import DayState
+from history.gap_models import GapRun
+from history.models import MaintainRun
+from history.partitions.catalog import Partition
+from ingest.models import JobRun, Ledger, Pace
+from ingest.store import ledger
+from ingest.store.session import connect
+from tests.db.ingested import Ingested
+from tests.db.screens import text
+from tests.messages import value
+
+RULES = Path(__file__).parents[2] / "docker/prometheus/rules.yaml"
+RUNBOOK = Path(__file__).parents[2] / "docs/runbook.md"
+TOPIC = "top-storage.export.product-instance"
+PLACE = {"topic": TOPIC, "partition": "2"}
+
+
+def gauge(name: str, value: float, **labels: str) -> Metric:
+    made = GaugeMetricFamily(name, "", labels=list(labels))
+    made.add_metric(list(labels.values()), value)
+    return made
+
+
+# By alert: samples at which it fires, and the number of its rule that the check has too.
+FIRING: dict[str, tuple[list[Metric], str]] = {
+    "AnnalsDatabaseDown": ([gauge("annals_store_up", 0)], "== 0"),
+    "AnnalsLossNear": (
+        [gauge("annals_loss_seconds", 7199, **PLACE), gauge("annals_kept_seconds", 9e9, **PLACE)],
+        "< 7200",
+    ),
+    "AnnalsCatchUpTooSlow": (
+        [
+            gauge("annals_catch_up_seconds", 90_001, **PLACE),
+            gauge("annals_loss_seconds", 90_000, **PLACE),
+            gauge("annals_kept_seconds", 100_000, **PLACE),
+        ],
+        "> min",
+    ),
+    "AnnalsDoesNotAddUp": ([gauge("annals_store_faults", 1)], "> 0"),
+    "AnnalsHalted": ([gauge("annals_store_halted", 1, **PLACE)], "== 1"),
+    "AnnalsConsumerSilent": (
+        [gauge("annals_store_seen_timestamp_seconds", 1, **PLACE)],
+        "> 300",
+    ),
+    "AnnalsBrokersSilent": (
+        [gauge("annals_store_end_known_timestamp_seconds", 1, **PLACE)],
+        "> 300",
+    ),
+    "AnnalsDaysRunOut": ([gauge("annals_store_days_ahead", 2, table="t")], "< 3"),
+    "AnnalsWalNotArchived": ([gauge("annals_store_wal_archive_failing", 1)], "== 1"),
+    "AnnalsPreparedLeft": ([gauge("annals_store_prepared_transactions_left", 1)], "> 0"),
+    "AnnalsSealsDiffer": ([gauge("annals_verify_faults", 1, table="t")], "> 0"),
+    "AnnalsArchiveDamaged": ([gauge("annals_archive_days_faulty", 1)], "> 0"),
+    "AnnalsQuarantine": (
+        [gauge("annals_store_quarantine", 1, status="new", reason="not_json")],
+        "> 0",
+    ),
+    "AnnalsTopicNeverRead": ([gauge("annals_store_topics_never_read", 1)], "> 0"),
+    "AnnalsDaysHeld": ([gauge("annals_maintain_held", 1)], "> 0"),
+    "AnnalsManyOpened": ([gauge("annals_journal_most_opened", 201, actor="person")], "> 200"),
+}
+
+
+def rules() -> dict[str, dict[str, Any]]:
+    groups = yaml.safe_load(RULES.read_text())["groups"]
+    return {rule["alert"]: rule for group in groups for rule in group["rules"]}
+
+
+def test_every_check_is_an_alert_with_its_limit_and_severity() -> None:
+    assert FIRING.keys() == {check.alert for check in CHECKS}
+    for check in CHECKS:
+        rule = rules()[check.alert]
+        metrics, limit = FIRING[check.alert]
+        assert metrics[0].name in rule["expr"]
+        assert limit in " ".join(rule["expr"].split()), check.alert
+        assert check.page is (rule["labels"]["severity"] == "page"), check.alert
+        assert [each.alert for each in findings(metrics, ())] == [check.alert]
+    for alert, late in jobs.LATE.items():
+        assert f"### {alert}\n" in RUNBOOK.read_text()
+        if alert != "AnnalsQuarantine":
+            assert f"> {late.total_seconds():.0f}" in rules()[alert]["expr"]
+
+
+def test_the_worst_is_first_and_a_place_is_named(settings: Settings) -> None:
+    found = findings([*FIRING["AnnalsQuarantine"][0], *FIRING["AnnalsHalted"][0]], ())
+    assert [each.alert for each in found] == ["AnnalsHalted", "AnnalsQuarantine"]
+    assert list(found[0].where) == [f"{TOPIC}[2]"]
+    assert found[0].runbook == ""
+    settings.ANNALS = env.read({"ANNALS_RUNBOOK_URL": "https://bank.example/runbook.md"})
+    assert found[0].runbook == "https://bank.example/runbook.md#annalshalted"
+
+
+def test_a_job_that_did_not_run_is_not_well(db: None) -> None:
+    def late() -> set[str]:
+        return {job.command for job in jobs.jobs() if job.late}
+
+    every = {"annals partitions maintain", "annals quarantine retry", "annals gaps"}
+    assert late() == every
+    now = clock.now()
+    ran(now)
+    assert late() == set()
+    GapRun.objects.update(started_at=now - timedelta(hours=5))
+    assert late() == {"annals gaps"}
+    assert [each.alert for each in findings((), jobs.jobs())] == ["AnnalsGapsUnknown"]
+    MaintainRun.objects.update(exit_code=2)
+    assert {each.alert for each in findings((), jobs.jobs())} == {
+        "AnnalsGapsUnknown",
+        "AnnalsMaintainFails",
+    }
+
+
+def ran(now: Any) -> None:
+    MaintainRun.objects.create(
+        started_at=now, seconds=1, exit_code=0, created=0, dropped=0, held=0, busy=0, broken=0
+    )
+    GapRun.objects.create(
+        id=1, started_at=now, seconds=1, days=3, quarantined=0, removed_before=now.date()
+    )
+    JobRun.objects.create(name=JobRun.RETRY, started_at=now, outcome="stored 2")
+
+
+@pytest.fixture
+def ops(db: None, client: Client) -> Client:
+    client.force_login(User.objects.get(username="ops"))
+    return client
+
+
+def test_it_is_the_first_page_of_operators_and_of_nobody_else(ops: Client) -> None:
+    assert 'class="verdict' in ops.get("/admin/").content.decode()
+    for login in ("support", "admin"):
+        ops.force_login(User.objects.get(username=login))
+        assert 'class="verdict' not in ops.get("/admin/").content.decode()
+
+
+def test_all_is_well_in_words(ops: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    ran(clock.now())
+    monkeypatch.setattr("annals.operations.screen.metrics.STORE.collect", lambda: iter(()))
+    page = text(ops.get("/admin/operations/"))
+    assert "Всё хорошо" in page
+    assert "stored 2" in page
+    JobRun.objects.all().delete()
+    page = text(ops.get("/admin/operations/"))
+    assert "Всё хорошо" not in page
+    assert "annals quarantine retry" in page
+    assert "не запускалось ни разу" in page
+
+
+def test_the_page_says_what_is_wrong_with_the_store(ops: Client) -> None:
+    old = clock.now() - timedelta(minutes=9)
+    Ledger.objects.create(
+        topic=TOPIC, topic_id="t", partition=2, first_offset=0, next_offset=5, read=5, stored=5,
+        high_watermark=9, updated_at=old, checked_at=old, halted_at=old,
+        halted_why="20 bad messages in a row",
+    )  # fmt: skip
+    answer = ops.get("/admin/operations/")
+    page = text(answer)
+    assert "Действовать сейчас, и ночью" in page
+    assert "AnnalsHalted" in page
+    assert "плохих сообщений подряд: 20" in page
+    assert "/admin/completeness/" in answer.content.decode()
+
+
+def test_rates_are_of_what_the_consumer_noted(ingested: Ingested) -> None:
+    assert picture() is None
+    ingested.write(*(value(id=str(number)) for number in range(5)))
+    with connect() as plain:
+        for _ in range(2):  # of ten minutes the first counts
+            ledger.note_pace(plain)
+        noted = Pace.objects.get()
+        assert (noted.came, noted.read, noted.stored) == (5, 5, 5)
+        plain.execute(
+            "UPDATE ingest_pace SET at = at - interval '10 min', slot = slot - 1, read = 2"
+        )
+        ledger.note_pace(plain)
+        found = picture()
+        assert found is not None
+        (bar,) = found.bars
+        assert (found.came, found.read) == (0, 3)
+        assert bar.read == pytest.approx(3 / 600, rel=0.1)
+        assert (bar.came_y, bar.read_y) == (HEIGHT, 0)
+        plain.execute("UPDATE ingest_pace SET at = at - interval '2 days'")
+    assert picture() is None
+
+
+def test_the_day_on_which_the_disk_is_full(db: None, settings: Settings) -> None:
+    assert disk([]).full is None
+    from annals.operations import disk as module
+
+    class Load:
+        rows_per_day, data, index = 1e9, 9.0, 1.0
+
+    class Found:
+        loads = [Load()]
+
+    today = clock.now().date()
+    part = Partition("t", "t_1", None, None, DayState.ATTACHED, False, 1, 1)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "measured", lambda *_: Found())
+        settings.ANNALS = env.read({"ANNALS_DISK_GB": "100", "ANNALS_RETENTION_DAYS": "30"})
+        found = disk([part])
+        assert found.a_day == 10**10
+        assert found.full == today + timedelta(days=(10**11 - found.used) // 10**10)
+        settings.ANNALS = env.read({"ANNALS_DISK_GB": "400", "ANNALS_RETENTION_DAYS": "30"})
+        assert disk([part]).full is None
+
+
+def test_nothing_is_drawn_with_styles_of_its_own(ops: Client) -> None:
+    page = ops.get("/admin/operations/").content.decode()
+    assert not re.search(r'\sstyle="', page)
+    assert isinstance(verdict.CHECKS[0], verdict.Check)
+    assert Finding
