@@ -66,7 +66,7 @@ def _page(request: HttpRequest, why: Exception) -> HttpResponse:
         with translation.override(language_of(request)):
             return errors.answer(why, {"request": request})
     if isinstance(why, errors.OUTAGES):
-        return errors.unavailable()
+        return errors.unavailable(request)
     name = "busy" if isinstance(why, BusyError) else "too_long"
     page = HttpResponse(render_to_string(f"history/{name}.html", request=None), status=503)
     if isinstance(why, BusyError):

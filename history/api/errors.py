@@ -145,15 +145,16 @@ def handler(
         cause = sys.exception() if status == 500 else None
         api = f"{request.path_info}/".startswith("/api/")
         if isinstance(cause, OUTAGES):
-            return answer(cause, {"request": request}) if api else unavailable()
+            return answer(cause, {"request": request}) if api else unavailable(request)
         return _response(request, status, code) if api else page(request, *args, **kwargs)
 
     return handle
 
 
-def unavailable() -> HttpResponse:
-    """The page that says that the database is away."""
-    page = render_to_string("history/unavailable.html", request=None)
+def unavailable(request: HttpRequest) -> HttpResponse:
+    """The page that says that the database is away, and under which id the log has more."""
+    known = {"request_id": request.META.get(REQUEST_ID, "")}
+    page = render_to_string("history/unavailable.html", known, request=None)
     return HttpResponse(page, status=503, headers={"Retry-After": str(RETRY_SECONDS)})
 
 

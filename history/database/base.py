@@ -28,6 +28,7 @@ def fit(connection: psycopg.Connection[Any]) -> None:
 
 # A connection that worked so recently is only looked at on this side: its socket knows most ends.
 TRUSTED_S: Final = 5.0
+REACHED_S: Final = 2
 _CHECKED: Final = "_annals_checked"
 
 
@@ -57,8 +58,11 @@ class DatabaseWrapper(base.DatabaseWrapper):
         return session.fitted(super().get_connection_params())
 
     def get_new_connection(self, conn_params: dict[str, Any]) -> Any:
-        """As Django. What the pool gives works."""
+        """As Django. What the pool gives works. Raises psycopg.OperationalError at once where the
+        server is away: the pool would try again for all of its timeout, and not say why."""
         while True:
+            if self.pool is not None and not self.pool.get_stats()["pool_available"]:
+                psycopg.connect(**{**conn_params, "connect_timeout": REACHED_S}).close()
             connection = super().get_new_connection(conn_params)
             good = False
             try:

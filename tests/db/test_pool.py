@@ -6,8 +6,12 @@ from typing import Any
 
 import psycopg
 import pytest
-from django.db import connection, connections
+from django.contrib.auth.models import User
+from django.db import OperationalError, connection, connections
+from django.test import Client
 
+from annals.embedded import process
+from annals.observe import metrics
 from history.database import base
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -71,3 +75,31 @@ def test_one_that_was_closed_on_this_side_is_not_given(pooled: Any) -> None:
     pooled.close()
     own.close()
     assert backend(pooled) != before
+
+
+def test_a_server_that_is_away_is_not_waited_for(
+    pooled: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (port,) = process.free_ports([None])
+    given = pooled.get_connection_params()
+    monkeypatch.setattr(
+        pooled, "get_connection_params", lambda: {**given, "port": str(port)}, raising=True
+    )
+    # The pool would say "couldn't get a connection" after its timeout.
+    with pytest.raises(OperationalError, match="refused"):
+        pooled.ensure_connection()
+
+
+def test_the_page_says_so_and_names_the_request(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client.force_login(User.objects.get(username="ops"))
+
+    def away(*_: object) -> None:
+        raise OperationalError("connection refused")
+
+    monkeypatch.setattr(metrics.STORE, "collect", away)
+    client.raise_request_exception = False
+    page = client.get("/admin/operations/", headers={"X-Request-ID": "night-7"})
+    assert page.status_code == 503
+    assert page.content.decode().count("<code>night-7</code>") == 2
