@@ -70,6 +70,15 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
             "0: no day is sealed.",
         ),
     ] = 14
+    pack_after_days: Annotated[
+        int,
+        Meta(
+            ge=0,
+            le=3650,
+            description="Days after the end of a day when `partitions maintain` packs it: the "
+            "versions of each document in one row, compressed, at least 2. 0: no day is packed.",
+        ),
+    ] = 2
     archive_url: Annotated[
         Annotated[str, Meta(pattern=r"^(/|\./|\.\./|file://|s3://|gs://).")] | None,
         Meta(

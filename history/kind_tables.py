@@ -4,7 +4,7 @@ import sys
 from typing import Any, TextIO, TypeAlias
 
 from django.core.checks import CheckMessage, Warning
-from django.db import connections
+from django.db import connections, transaction
 from django.db.backends.base.base import BaseDatabaseWrapper
 
 from history.entities import ENTITIES, Entity
@@ -27,7 +27,7 @@ def create_missing(
     *, using: str, verbosity: int = 0, stdout: TextIO | None = None, **_: Any
 ) -> None:
     """Make the tables of the declared kinds that have none, each with its indexes in a
-    transaction."""
+    transaction; and give each table the columns of blocks."""
     connection = connections[using]
     there = _there(connection)
     for entity in ENTITIES:
@@ -36,6 +36,26 @@ def create_missing(
         _create(connection, entity)
         if verbosity > 0:
             (stdout or sys.stdout).write(f"  Made the table {entity.table} ({entity.name})\n")
+    for table in sorted(_there(connection)):
+        _add_columns(connection, table)
+
+
+# In no model: Django neither writes nor reads blocks. They are compressed already.
+_COLUMNS = """
+ALTER TABLE {table} ALTER data DROP NOT NULL, ADD moments int8[], ADD versions int4[],
+    ADD source bytea, ADD sources text, ADD packed bytea, ADD unpacked int4;
+ALTER TABLE {table} ALTER packed SET STORAGE EXTERNAL
+"""
+_HAS_COLUMNS = """
+SELECT EXISTS (SELECT FROM pg_attribute WHERE attrelid = %s::regclass AND attname = 'packed')
+"""
+
+
+def _add_columns(connection: BaseDatabaseWrapper, table: str) -> None:
+    with transaction.atomic(connection.alias), connection.cursor() as cursor:
+        cursor.execute(_HAS_COLUMNS, [table])
+        if cursor.fetchone() == (False,):
+            cursor.execute(_COLUMNS.format(table=table))
 
 
 def _there(connection: BaseDatabaseWrapper) -> Tables:

@@ -245,12 +245,14 @@ class DaySeal(models.Model):
 
 class SealedDay(models.Model):
     """A day of one table that has a seal, or gets one just now. Ingest notes the origin of each row
-    that enters such a day. dropped_at: when maintain dropped its table, None since a newer seal."""
+    that enters such a day. dropped_at: when maintain dropped its table, None since a newer seal.
+    packed_at: when its table got blocks, into which ingest then looks before it adds a row."""
 
     pk = models.CompositePrimaryKey("table", "day")
     table = models.CharField(max_length=63)
     day = models.DateField()
     dropped_at = models.DateTimeField(null=True)
+    packed_at = models.DateTimeField(null=True)
 
     class Meta:
         db_table = "sealed_day"
@@ -277,6 +279,22 @@ class LateRow(models.Model):
         db_table = "late_row"
         default_permissions = ()
         indexes = [models.Index(fields=["table", "day", "row_hash"], name="late_row_hash")]
+
+
+class PackDictionary(models.Model):
+    """A dictionary of packed versions. number: of its content, see history.blocks.dictionaries.
+    table: whose versions it is made of. ratio: bytes of blocks for each of documents, on its first
+    day. Never deleted: blocks, and those in backups, need it."""
+
+    number = models.IntegerField(primary_key=True)
+    table = models.CharField(max_length=63)
+    content = models.BinaryField()
+    ratio = models.FloatField(null=True)
+    made_at = models.DateTimeField()
+
+    class Meta:
+        db_table = "pack_dictionary"
+        default_permissions = ()
 
 
 class VerifiedTable(models.Model):

@@ -9,7 +9,9 @@ from history.database import privileges
 from history.entities import ENTITIES
 from ingest.models import Ledger, Quarantined
 
-READS: Final = ("sealed_day", "ingest_retired_topic", "django_migrations", "gap_run")
+READS: Final = (
+    "sealed_day", "pack_dictionary", "ingest_retired_topic", "django_migrations", "gap_run",
+)  # fmt: skip
 INSERTS: Final = ("ingest_gap", "ingest_unstored", "late_row")
 # `gaps heal` notes for which gaps it has asked.
 HEALS: Final[Mapping[str, str]] = {"version_gap": "SELECT, UPDATE (asked_at)"}

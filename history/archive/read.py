@@ -3,7 +3,7 @@
 import heapq
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from typing import Any, NamedTuple
@@ -16,7 +16,8 @@ from history.archive import manifest, parquet
 from history.archive.manifest import File, Manifest
 from history.archive.parquet import GROUP_ROWS, Row, row_hash
 from history.archive.store import ArchiveError, Store
-from history.daily.canonical import Connection, Digest, columns, digest, fields, order
+from history.daily.canonical import Connection, Digest, columns, digest
+from history.daily.canonical import versions as table_rows
 from history.documents.jsonb import from_store
 from history.entities import Entity
 from history.models import ArchivedDay
@@ -117,19 +118,11 @@ class Rows:
         """Each row once, in the order of the files; streamed, so that no day is in memory. Raises
         ArchiveError where a row of the table differs from the archived one, and at the end if the
         archived rows are not those of the manifest."""
-        query = sql.SQL("COPY (SELECT {} FROM {} ORDER BY {}) TO STDOUT (FORMAT BINARY)")
-        child = () if self.entity.parent is None else ("text",)
-        by = order(self.connection, self.entity)
-        with (
-            self.connection.cursor() as cursor,
-            cursor.copy(query.format(fields(self.entity), self.source, by)) as copy,
-        ):
-            copy.set_types(["text", "int4", "int8", "text", "text", "int4", *child, "text"])
+        with closing(table_rows(self.connection, self.entity, self.source)) as rows:
             if self.archived is None:
-                yield copy.rows()
+                yield rows
             else:
-                known = manifest.checked_rows(self.store, self.archived)
-                yield union(known, copy.rows())
+                yield union(manifest.checked_rows(self.store, self.archived), rows)
 
     def digest(self, progress: Callable[[int], None]) -> str:
         """The digest of all rows; by the server if all are in the table."""

@@ -10,8 +10,9 @@ from history.archive import manifest, parquet
 from history.archive.manifest import Manifest
 from history.archive.parquet import row_hash
 from history.archive.store import ArchiveError, Store
-from history.archive.write import ReportRows, count
+from history.archive.write import ReportRows
 from history.base.table import counted
+from history.blocks.stored import count, has_blocks
 from history.daily import days
 from history.daily.canonical import Connection, Digest, columns, digest
 from history.daily.days import DayState
@@ -61,6 +62,8 @@ def _restore(
         raise ArchiveError(
             f"{name} is there and has {counted(wanted.rows, 'row')}, all that the archive has"
         )
+    if has_blocks(connection, place.child):
+        raise ArchiveError(f"{table} {day} is packed: run `partitions unpack {day}` first")
     with connection.transaction():
         distribution.one_by_one(connection)
         days.create_detached(connection, place._replace(child=place.new), day, days.RESTORED)

@@ -17,6 +17,7 @@ from history.archive.read import Rows
 from history.archive.store import ArchiveError, Store, folder
 from history.base import clock
 from history.base.table import counted
+from history.blocks.stored import count
 from history.daily import days
 from history.daily.canonical import Connection, Digest
 from history.distribution.disk_use import held
@@ -141,12 +142,6 @@ def _file(new: _Generation, stream: Iterator[Row]) -> bool:
     new.files.append(file)
     new.progress(new.digest.rows)
     return True
-
-
-def count(connection: Connection, source: sql.Composable) -> int:
-    """How many rows a table has."""
-    row = connection.execute(sql.SQL("SELECT count(*) FROM {}").format(source)).fetchone()
-    return int(row[0]) if row else 0
 
 
 def _bytes(connection: Connection, source: sql.Composable) -> int:

@@ -1,13 +1,15 @@
 """The canonical form of stored rows in SQL (seals) and Python (archive): order, bytes, digest."""
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import psycopg
 from psycopg import sql
 
+from history.blocks import dictionaries, stored
+from history.blocks.form import Row
 from history.entities import Entity
 from history.kinds.day_rows import DayRows, Form
 
@@ -116,14 +118,72 @@ class Digest:
         self._open, self._count = hashlib.sha256(), 0
 
 
-def digest(connection: Connection, rows: DayRows, source: sql.Composable) -> Digest:
-    """The digest of the rows of a table or partition. The server hashes and sorts the rows."""
+def versions(
+    connection: Connection, entity: Entity, source: sql.Composable, *, ordered: bool = True
+) -> Iterator[Row]:
+    """The rows of a table of versions as `fields` selects them, in the canonical order, or as they
+    come; streamed. Close it, to use the connection again. Raises DamagedBlockError."""
+    by = order(connection, entity) if ordered else None
+    return _stream(connection, entity, source, (fields(entity), "text"), by, lambda row: row)
+
+
+def hashes(
+    connection: Connection, rows: DayRows, source: sql.Composable
+) -> Iterator[tuple[Any, ...]]:
+    """Of each row of a table its text and integer to call it by, and the SHA-256 of its canonical
+    bytes, in the canonical order; as `versions`. The server hashes the rows that are not packed."""
+    if isinstance(rows, Entity):
+        *names, _ = columns(rows)
+        key, rest = names[:3], names[3:]
+        parts = [_MICROSECONDS.format(name) if name == "updated_at" else name for name in key]
+        parts += [f"CASE WHEN packed IS NOT NULL THEN {name} END" for name in rest]
+        plain = sql.SQL("{}, CASE WHEN packed IS NULL THEN sha256({}) END").format(
+            sql.SQL(", ".join(parts)), encoded(rows)
+        )
+        by = order(connection, rows)
+        for row in _stream(connection, rows, source, (plain, "bytea"), by, _hashed):
+            yield row[0], row[1], row[-1]
+        return
     query = sql.SQL(
         "COPY (SELECT {}, {}, sha256({}) FROM {} ORDER BY {}) TO STDOUT (FORMAT BINARY)"
     ).format(*map(sql.SQL, rows.called), encoded(rows), source, order(connection, rows))
-    result = Digest()
     with connection.cursor() as cursor, cursor.copy(query) as copy:
         copy.set_types(["text", "int4", "bytea"])
-        for id_, version, row_hash in copy.rows():
-            result.add(id_, version, row_hash)
+        yield from copy.rows()
+
+
+def _stream(
+    connection: Connection,
+    entity: Entity,
+    source: sql.Composable,
+    wanted: tuple[sql.Composable, str],
+    by: sql.Composable | None,
+    packed: Callable[[Row], Row],
+) -> Iterator[Row]:
+    """wanted: the select list of plain rows, and the type of the last of it."""
+    select, last = wanted
+    query = sql.SQL("COPY (SELECT {}, {} FROM {}{}) TO STDOUT (FORMAT BINARY)").format(
+        select,
+        sql.SQL(", ".join(stored.BLOCK)),
+        source,
+        sql.SQL("") if by is None else sql.SQL(" ORDER BY {}").format(by),
+    )
+    dictionaries.read(connection)
+    child = () if entity.parent is None else ("text",)
+    with connection.cursor() as cursor, cursor.copy(query) as copy:
+        copy.set_types(
+            ["text", "int4", "int8", "text", "text", "int4", *child, last, *stored.TYPES]
+        )
+        yield from stored.logical(entity.table, copy.rows(), packed)
+
+
+def _hashed(row: Row) -> Row:
+    return (*row[:-1], hashlib.sha256(encode(row)).digest())
+
+
+def digest(connection: Connection, rows: DayRows, source: sql.Composable) -> Digest:
+    """The digest of the rows of a table or partition. Raises DamagedBlockError."""
+    result = Digest()
+    for id_, version, row_hash in hashes(connection, rows, source):
+        result.add(id_, version, row_hash)
     return result

@@ -312,7 +312,9 @@ def _record_drop(connection: Connection, table: str, day: date) -> None:
     """Record for `partitions verify` that the rows of a sealed day were not removed by somebody
     else. The notes about its late rows go with the rows."""
     connection.execute(
-        'UPDATE sealed_day SET dropped_at = now() WHERE "table" = %s AND day = %s', [table, day]
+        "UPDATE sealed_day SET dropped_at = now(), packed_at = NULL"
+        ' WHERE "table" = %s AND day = %s',
+        [table, day],
     )
     connection.execute(
         'DELETE FROM late_row WHERE "table" = %s AND day = %s AND NOT sealed', [table, day]

@@ -8,7 +8,8 @@ from typing import IO, Any, Protocol
 from psycopg import sql
 
 from history.archive.parquet import Row, Writer
-from history.daily.canonical import Connection, columns, fields
+from history.blocks.stored import has_blocks
+from history.daily.canonical import Connection, columns, versions
 from history.documents.jsonb import from_store, line_from_store
 from history.entities import Entity
 from history.masking import Mask
@@ -47,6 +48,8 @@ class JsonLines:
         self._order = _order(entity)
 
     def day(self, connection: Connection, source: sql.Composable, tick: Tick) -> int:
+        if has_blocks(connection, source):
+            return add_rows(connection, self._entity, source, self.add, tick)
         # CSV without quoting: a JSON text contains no control characters.
         query = sql.SQL(
             "COPY (SELECT {} FROM {}) TO STDOUT"
@@ -118,19 +121,12 @@ def add_rows(
     tick: Tick,
 ) -> int:
     """Call `add` with each row, as history.daily.canonical.fields selects it."""
-    query = sql.SQL("COPY (SELECT {} FROM {}) TO STDOUT (FORMAT BINARY)")
-    child = () if entity.parent is None else ("text",)
     rows = 0
-    with (
-        connection.cursor() as cursor,
-        cursor.copy(query.format(fields(entity), source)) as copy,
-    ):
-        copy.set_types(["text", "int4", "int8", "text", "text", "int4", *child, "text"])
-        for row in copy.rows():
-            add(row)
-            rows += 1
-            if rows % TICK_ROWS == 0:
-                tick(TICK_ROWS)
+    for row in versions(connection, entity, source, ordered=False):
+        add(row)
+        rows += 1
+        if rows % TICK_ROWS == 0:
+            tick(TICK_ROWS)
     tick(rows % TICK_ROWS)
     return rows
 

@@ -16,7 +16,7 @@ from django.db import connection
 from history.archive import manifest, provenance
 from history.archive.read import Rows, union
 from history.archive.store import ArchiveError, Store
-from history.archive.write import count
+from history.blocks.stored import count
 from history.daily.canonical import Connection
 from history.entities import Entity
 from history.export.days import Day

@@ -5,8 +5,8 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 from django.db import connection, transaction
-from psycopg import sql
 
+from history.blocks.stored import versions
 from history.database.distributed import apart
 from history.entities import Entity
 from history.gaps.scan import lock
@@ -158,7 +158,7 @@ def _take(cursor: Any, entity: Entity) -> list[str]:
 
 def _names(cursor: Any, entity: Entity, ids: Sequence[str]) -> dict[str, str]:
     """What the statements read: the tables, or what was fetched of them from several nodes."""
-    table = sql.Identifier(entity.table).as_string()
+    table = versions(entity)
     # No sequential scans: single ids in the tables of many days, some without statistics yet.
     if apart():
         cursor.execute("SET LOCAL citus.propagate_set_commands TO 'local'")

@@ -6,8 +6,8 @@ from hashlib import sha256
 from typing import Any, Final, NamedTuple
 
 from django.db import connection, transaction
-from psycopg import sql
 
+from history.blocks.stored import versions
 from history.daily.days import ADVISORY_SPACE, DayState
 from history.daily.window import Window
 from history.database.distributed import apart
@@ -84,7 +84,7 @@ LOCK = (ADVISORY_SPACE << 32) + 1
 _SCAN = """
 WITH arrived AS MATERIALIZED (
     SELECT id, range_agg(int8range(version, version, '[]')) AS versions, min(version) AS lowest
-    FROM {table} WHERE updated_at >= %(start)s AND updated_at < %(end)s GROUP BY id
+    FROM {table} AS stored WHERE stored_at >= %(start)s AND stored_at < %(end)s GROUP BY id
 ), news AS MATERIALIZED (
     SELECT a.*, s.lowest AS known_lowest
     FROM arrived a LEFT JOIN gap_document s ON s.entity = %(entity)s AND s.id = a.id
@@ -115,7 +115,7 @@ _CITUS_SCAN: Final = (
     """
 CREATE TEMP TABLE gap_arrived ON COMMIT DROP AS
 SELECT id, range_agg(int8range(version, version, '[]')) AS versions, min(version) AS lowest
-FROM {table} WHERE updated_at >= %(start)s AND updated_at < %(end)s GROUP BY id
+FROM {table} AS stored WHERE stored_at >= %(start)s AND stored_at < %(end)s GROUP BY id
 """,
     """
 CREATE TEMP TABLE gap_known ON COMMIT DROP AS
@@ -176,7 +176,7 @@ def scan(changed: ChangedDay) -> bool:
             return False
         # In the order of the primary key: grouping needs no memory for the ids of a day.
         cursor.execute("SET LOCAL enable_hashagg = off")
-        table = sql.Identifier(entity.table).as_string()
+        table = versions(entity)
         if apart():
             cursor.execute(_CITUS_LARGE)
             for statement in _CITUS_SCAN:

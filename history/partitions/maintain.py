@@ -25,6 +25,7 @@ class Outcome:
     created: list[str] = field(default_factory=list)
     dropped: list[str] = field(default_factory=list)
     sealed: list[str] = field(default_factory=list)
+    packed: list[str] = field(default_factory=list)
     unsealed: list[tuple[str, date, str]] = field(default_factory=list)
     held: list[str] = field(default_factory=list)
     busy: list[str] = field(default_factory=list)
@@ -65,12 +66,12 @@ class Outcome:
             self.freed += part.found.bytes if part.found else 0
             self.longest_detach = max(self.longest_detach, round(part.waited, 3))
 
-    def note_seal(self, name: str, error: Exception | None) -> None:
-        """Record whether a day was sealed."""
+    def note_in(self, done: list[str], name: str, error: Exception | None) -> None:
+        """Record whether a day was sealed or packed."""
         if error is not None:
             self.failed(name, error)
         else:
-            self.sealed.append(name)
+            done.append(name)
 
     def failed(self, name: str, error: Exception) -> None:
         """Record that something could not be done: busy or broken."""

@@ -46,7 +46,7 @@ def due(
         for part in existing
         if part.day and part.day < finished and part.state is DayState.ATTACHED
     }
-    names = _with_rows([name for place, name in found.items() if place not in done])
+    names = with_rows([name for place, name in found.items() if place not in done])
     by_name = {each.table: each for each in tables}
     filled = {
         place
@@ -76,7 +76,7 @@ def seal_days(
             yield rows, day, None
 
 
-def _with_rows(names: Sequence[str]) -> set[str]:
+def with_rows(names: Sequence[str]) -> set[str]:
     """Those of the partitions that have a row."""
     found = set()
     with connection.cursor() as cursor:

@@ -5,14 +5,15 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import date
+from datetime import date, datetime
 
 from psycopg import errors, sql
 
 from history.daily import days
-from history.daily.canonical import Connection, Digest, encoded, order
+from history.daily.canonical import Connection, Digest, encoded, hashes
 from history.entities import Entity
 from history.kinds.day_rows import DayRows
+from history.models import LateRow
 
 PAUSE_S = 0.05
 
@@ -23,16 +24,8 @@ WHERE locktype = 'relation' AND relation = %s::regclass AND mode = 'RowExclusive
     AND pid IS DISTINCT FROM pg_backend_pid()
 """
 
-_HASHES = """
-COPY (
-    SELECT {called}, hash, late.row_hash IS NOT NULL
-    FROM (SELECT *, sha256({encoded}) AS hash FROM {source}) AS stored
-    LEFT JOIN (
-        SELECT DISTINCT row_hash FROM late_row
-        WHERE "table" = {table} AND day = {day} AND NOT sealed
-    ) AS late ON late.row_hash = stored.hash
-    ORDER BY {order}
-) TO STDOUT (FORMAT BINARY)
+_NOTED = """
+SELECT DISTINCT row_hash FROM late_row WHERE "table" = %s AND day = %s AND NOT sealed
 """
 
 _GONE = """
@@ -89,6 +82,11 @@ def count(connection: Connection, table: str, day: date) -> int:
     return int(row[0]) if row else 0
 
 
+def since(table: str, day: date, moment: datetime) -> int:
+    """How many rows have entered the day after a moment."""
+    return LateRow.objects.filter(table=table, day=day, noted_at__gt=moment).count()
+
+
 def include(connection: Connection, table: str, day: date) -> None:
     """Count the late rows as part of the newest seal."""
     connection.execute(
@@ -99,23 +97,14 @@ def include(connection: Connection, table: str, day: date) -> None:
 
 def digests(connection: Connection, kept: DayRows, day: date, source: sql.Composable) -> RowDigests:
     """The digests of the rows of a day's table, with and without the late rows."""
-    query = sql.SQL(_HASHES).format(
-        called=sql.SQL(", ".join(kept.called)),
-        encoded=encoded(kept),
-        source=source,
-        table=sql.Literal(kept.table),
-        day=sql.Literal(day),
-        order=order(connection, kept),
-    )
+    noted = {bytes(found) for (found,) in connection.execute(_NOTED, [kept.table, day])}
     rows, rest, late = Digest(), Digest(), 0
-    with connection.cursor() as cursor, cursor.copy(query) as copy:
-        copy.set_types(["text", "int4", "bytea", "bool"])
-        for id_, version, row_hash, is_late in copy.rows():
-            rows.add(id_, version, row_hash)
-            if is_late:
-                late += 1
-            else:
-                rest.add(id_, version, row_hash)
+    for id_, version, row_hash in hashes(connection, kept, source):
+        rows.add(id_, version, row_hash)
+        if row_hash in noted:
+            late += 1
+        else:
+            rest.add(id_, version, row_hash)
     return RowDigests(rows, rest, late)
 
 

@@ -13,6 +13,7 @@ from psycopg import sql
 from history.base import clock
 from history.base.error_text import describe
 from history.base.table import counted
+from history.blocks.form import DamagedBlockError
 from history.daily import days
 from history.daily.canonical import Connection, Digest, Range, digest
 from history.daily.days import DayState
@@ -129,7 +130,7 @@ def verify(connection: Connection, kept: DayRows, day: date | None = None) -> It
                 found = _compare(connection, kept, known)
             if found.fault and day_snapshot.spread(connection, kept.table):
                 found = _again(connection, kept, known)
-        except psycopg.Error as error:
+        except (psycopg.Error, DamagedBlockError) as error:
             if connection.closed:
                 raise
             found = _Result(f"cannot be read: {describe(error)}", "not compared")

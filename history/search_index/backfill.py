@@ -3,13 +3,14 @@ page. Progress is kept, so that an interrupted run continues."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from datetime import date
+from datetime import date, timedelta
 from functools import partial
 from hashlib import sha256
 
 from django.db import ProgrammingError, connection, transaction
 from psycopg import errors, sql
 
+from history.blocks.stored import EPOCH, texts
 from history.daily import days
 from history.daily.canonical import Connection
 from history.daily.days import DayState
@@ -81,9 +82,14 @@ def _index(target: Target, select: sql.Composed, first: int, end: int) -> Step:
     keys, count = NewKeys(), 0
     with connection.cursor() as cursor:
         cursor.execute(select, [f"({first},0)", f"({end},0)"])
-        for id, version, moment, data in cursor:
-            count += 1
-            keys.add(Record(target.entity.name, id, version, 0, moment, "", None, None, data))
+        for id, version, moment, data, packed in cursor:
+            found = [data]
+            if packed is not None:
+                at = EPOCH + timedelta(microseconds=moment)
+                found = texts(connection.connection, target.entity.table, id, at, packed)
+            count += len(found)
+            for each in found:
+                keys.add(Record(target.entity.name, id, version, 0, moment, "", None, None, each))
         rows = keys.rows()
         if rows:
             # Sorted, as a consumer does it, so that the two do not deadlock.
@@ -133,7 +139,7 @@ def _select(target: Target) -> sql.Composed:
     return sql.SQL(
         "SELECT id, version, (extract(epoch FROM updated_at) * 1000000)::bigint,"
         " convert_to((CASE WHEN jsonb_typeof(data) = 'string' THEN data"
-        "   ELSE jsonb_build_object({parts}) END)::text, 'UTF8')"
+        "   ELSE jsonb_build_object({parts}) END)::text, 'UTF8'), packed"
         " FROM {table} WHERE ctid >= %s::tid AND ctid < %s::tid"
     ).format(
         parts=parts,

@@ -6,8 +6,11 @@ from dataclasses import dataclass, field
 from datetime import date
 
 import msgspec
+import psycopg
 from psycopg import errors, sql
+from psycopg.rows import tuple_row
 
+from history.blocks.stored import texts, versions
 from history.daily import days
 from history.daily.days import WHOLE_ROWS
 from history.daily.window import MICROSECONDS_PER_DAY, day_of
@@ -17,7 +20,7 @@ from ingest.source.decode import Reason
 from ingest.source.message import Message
 from ingest.store.batch import Reject, Row
 from ingest.store.copy import Refused, columns, copy, encode_row, halve, numbered, reject
-from ingest.store.fast_path import copy_rows, index
+from ingest.store.fast_path import copy_rows, index, marked
 from ingest.store.ledger import Connection
 
 Key = tuple[str, int, int]
@@ -35,6 +38,17 @@ SELECT coalesce(json_agg(k.n - 1), '[]')::text FROM (
 WHERE t.updated_at >= %s::timestamptz AND t.updated_at < %s::timestamptz
 """
 
+_LOOK_UP_IN_BLOCKS = """
+SELECT coalesce(json_agg(k.n - 1), '[]')::text FROM (
+    SELECT n, id, version::int AS version,
+        'epoch'::timestamptz + moment::bigint * interval '1 microsecond' AS at
+    FROM ROWS FROM (json_array_elements_text(%s::json), json_array_elements_text(%s::json),
+        json_array_elements_text(%s::json)) WITH ORDINALITY AS u(id, moment, version, n)
+) k JOIN {versions} t ON t.id = k.id AND t.stored_at >= k.at AND t.updated_at = k.at
+    AND t.version = k.version
+WHERE t.stored_at >= %s::timestamptz AND t.stored_at < %s::timestamptz
+"""
+
 # Not compressed, and kept whole: these rows are read once.
 _MAKE_STAGE = """
 CREATE TEMP TABLE {stage} (n integer, LIKE {table}) WITH ({whole_rows}) ON COMMIT DELETE ROWS;
@@ -46,7 +60,24 @@ SELECT s.n FROM {stage} s JOIN {table} t
     ON t.id = s.id AND t.updated_at = s.updated_at AND t.version = s.version
 WHERE s.updated_at >= %(start)s::timestamptz AND s.updated_at < %(end)s::timestamptz
     AND t.updated_at >= %(start)s::timestamptz AND t.updated_at < %(end)s::timestamptz
-    AND ({differs})
+    AND t.packed IS NULL AND ({differs})
+"""
+
+# A block comes with the first of its versions.
+_IN_BLOCKS = """
+SELECT n, id, stored_at, position, given, theirs, text,
+    CASE WHEN lag((id, stored_at, stored_version)) OVER () = (id, stored_at, stored_version)
+        THEN NULL ELSE packed END
+FROM (
+    SELECT s.n, s.data::text AS text, t.id, t.stored_at, t.stored_version, t.position, t.packed,
+        (s.type, s.client_id, s.author, s.{product})::text AS given,
+        (t.type, t.client_id, t.author, {theirs})::text AS theirs
+    FROM {stage} s JOIN {versions} t ON t.id = s.id AND t.stored_at >= s.updated_at
+        AND t.updated_at = s.updated_at AND t.version = s.version AND t.in_block
+    WHERE s.updated_at >= %(start)s::timestamptz AND s.updated_at < %(end)s::timestamptz
+        AND t.stored_at >= %(start)s::timestamptz AND t.stored_at < %(end)s::timestamptz
+    ORDER BY t.id, t.stored_at, t.stored_version OFFSET 0
+) AS found
 """
 
 
@@ -75,7 +106,11 @@ def _look_up(
     connection: Connection, entity: Entity, day: date, keys: Sequence[Key]
 ) -> frozenset[int]:
     """The places of the keys that are stored."""
-    query = sql.SQL(_LOOK_UP).format(table=sql.Identifier(entity.table))
+    # A day of a topic that is read again may be packed, and may have plain rows beside its blocks.
+    if marked(connection, entity, [day]).get(day):
+        query = sql.SQL(_LOOK_UP_IN_BLOCKS).format(versions=sql.SQL(versions(entity)))
+    else:
+        query = sql.SQL(_LOOK_UP).format(table=sql.Identifier(entity.table))
     arrays = [msgspec.json.encode(column).decode() for column in zip(*keys, strict=True)]
     found = connection.execute(query, (*arrays, *days.bounds(day)), prepare=False).fetchone()
     assert found is not None  # an aggregate is one row  # noqa: S101
@@ -111,11 +146,44 @@ def divergent(connection: Connection, entity: Entity, rows: Sequence[Row]) -> se
         ),
     )
     found: set[int] = set()
-    for day in {row.record.updated_at // MICROSECONDS_PER_DAY for row in rows}:
-        start, end = days.bounds(day_of(day * MICROSECONDS_PER_DAY))
+    written = {row.record.updated_at // MICROSECONDS_PER_DAY for row in rows}
+    there = [day_of(day * MICROSECONDS_PER_DAY) for day in written]
+    packed = marked(connection, entity, there)
+    for day in there:
+        start, end = days.bounds(day)
         cursor = connection.execute(query, {"start": start, "end": end}, prepare=False)
         found.update(n for (n,) in cursor)  # type: ignore[misc]
+        if packed.get(day):
+            found |= _divergent_in_blocks(connection, entity, day)
     return found
+
+
+def _divergent_in_blocks(connection: Connection, entity: Entity, day: date) -> set[int]:
+    start, end = days.bounds(day)
+    query = sql.SQL(_IN_BLOCKS).format(
+        stage=_stage(entity),
+        versions=sql.SQL(versions(entity)),
+        product=sql.SQL("product_instance_id" if entity.parent else "id"),
+        theirs=sql.SQL("t.product" if entity.parent else "t.id"),
+    )
+    found: set[int] = set()
+    block: list[bytes] = []
+    with psycopg.Cursor(connection, row_factory=tuple_row) as cursor:
+        cursor.execute(query, {"start": start, "end": end}, prepare=False, binary=True)
+        for n, id, at, position, given, theirs, text, packed in cursor:
+            if packed is not None:
+                block = texts(connection, entity.table, id, at, packed)
+            if given != theirs or not _equal(connection, text, block[position - 1].decode()):
+                found.add(n)
+    return found
+
+
+def _equal(connection: Connection, one: str, other: str) -> bool:
+    """Whether two texts are one document, as PostgreSQL compares it."""
+    if one == other:
+        return True
+    same = connection.execute("SELECT %s::jsonb = %s::jsonb", (one, other)).fetchone()
+    return same == (True,)
 
 
 def _by_day(keys: Iterable[Key]) -> dict[date, list[Key]]:

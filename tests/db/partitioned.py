@@ -20,6 +20,7 @@ from history.models import (
     DaySeal,
     LateRow,
     MaintainRun,
+    PackDictionary,
     SealedDay,
     VerifiedTable,
 )
@@ -95,7 +96,7 @@ def move(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[datetime], None]
 
 def clean() -> None:
     drop_partitions()
-    kept = (MaintainRun, ArchivedDay, DaySeal, SealedDay, LateRow, VerifiedTable)
+    kept = (MaintainRun, ArchivedDay, DaySeal, SealedDay, LateRow, VerifiedTable, PackDictionary)
     for model in (*kept, Ledger, Quarantined, RetiredTopic, JournalEntry):
         model.objects.all().delete()
 

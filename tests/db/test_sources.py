@@ -19,6 +19,7 @@ from history.base import clock
 from history.daily import days
 from history.entities import BY_NAME, ROOT, Entity, root
 from history.fallback import Asked, OldVersion, Service, Subject
+from history.packing import pack
 from history.partitions.maintain import maintain
 from history.partitions.plan import Policy
 from history.record import ChangeType
@@ -106,6 +107,17 @@ def in_old_service(history: list[Made], monkeypatch: pytest.MonkeyPatch) -> OldS
     return old
 
 
+def in_blocks(store: Store, history: list[Made]) -> None:
+    """These versions are in the tables, whose days are packed."""
+    places = {(made.entity, made.key.updated_at.date()) for made in history}
+    with raw() as plain:
+        for entity, day in places:
+            days.create(plain, entity.table, day)
+        in_tables(store, history)
+        for entity, day in places:
+            pack(plain, entity, day)
+
+
 def in_archive(store: Store, history: list[Made], folder: Path) -> Archive:
     """These versions have left the tables, whose days are archived."""
     with raw() as plain:
@@ -124,7 +136,10 @@ def history(request: pytest.FixtureRequest) -> list[Made]:
 
 
 @pytest.fixture(
-    params=["tables", "old service", "archive", "tables, old", "tables, archive", "all"]
+    params=[
+        *("tables", "blocks", "blocks, late", "old service", "archive"),
+        *("tables, old", "blocks, old", "tables, archive", "all"),
+    ]
 )
 def source(
     request: pytest.FixtureRequest,
@@ -144,6 +159,10 @@ def source(
         others.append(in_old_service(history, monkeypatch))
     if request.param == "tables":
         in_tables(store, history)
+    elif "blocks" in request.param:
+        in_blocks(store, history if request.param == "blocks" else history[::2])
+        if request.param == "blocks, late":
+            in_tables(store, history[1::2])
     elif request.param == "tables, archive":
         in_tables(store, [made for at, made in enumerate(history) if at % 3 or at % 2])
     elif "," in request.param or request.param == "all":

@@ -20,7 +20,7 @@ from annals.access import sessions
 from annals.access.journal import days as journal
 from annals.management import archiving
 from annals.management.verifying import verify_archive, verify_tables
-from history import schema
+from history import packing, schema
 from history.archive.store import ArchiveError, Store
 from history.archive.write import DayArchiver, NoArchive
 from history.base import clock
@@ -29,6 +29,7 @@ from history.base.table import counted, print_table
 from history.daily.canonical import Connection
 from history.daily.days import ForeignTableError, partition_name
 from history.entities import BY_NAME, BY_TABLE, ENTITIES, Entity
+from history.failure.complaints import Complaint
 from history.failure.sentences import known
 from history.kinds.day_rows import DayRows
 from history.management.progress import progress
@@ -47,6 +48,10 @@ from ingest.quarantine import messages as quarantine_retention
 from ingest.store import unstored
 
 Chosen = TypeVar("Chosen", Entity, journal.JournalRows)
+
+# For how long a run of maintain packs days, and how many rows a second.
+PACKING_S = 1_800
+PACKING_RATE = 20_000
 
 BROKEN = (
     PostgresPartitioningError,
@@ -160,12 +165,13 @@ class Run:
         archiver = self._archiver()
         # The lock also between the steps: another run would end this one halfway.
         with run_lock():
-            with progress("create, archive, drop and seal, days", None, sys.stderr) as advance:
+            with progress("create, archive, drop, seal, pack, days", None, sys.stderr) as advance:
                 outcome = maintain(
                     self.policy, report, archiver=archiver, tables=journal.tables(),
                     check=self._check,
                 )  # fmt: skip
                 self._seal_due(outcome, advance)
+                self._pack_due(outcome, advance)
             self._remove_old(outcome)
         seconds = time.monotonic() - begun
         state.note(outcome, started, seconds)
@@ -204,9 +210,30 @@ class Run:
                 outcome.failed(journal.TABLE, failed)
             days = [*found.days, *journal.due(self.policy.today)]
             for rows, day, error in seal_days(days, reconnect):
-                outcome.note_seal(partition_name(rows.table, day), error)
+                outcome.note_in(outcome.sealed, partition_name(rows.table, day), error)
                 advance(1)
             late_rows.forget(connection.connection)
+
+    def _pack_due(self, outcome: Outcome, advance: Callable[[int], None]) -> None:
+        """Pack finished days, one after another, at a rate that nobody notices. None is begun after
+        PACKING_S: the next run goes on."""
+        with run_lock():
+            existing = catalog.read(connection, [entity.table for entity in ENTITIES])
+            days = packing.due(existing, self.policy.today, settings.ANNALS.pack_after_days)
+            waiting = may_get_rows(set(days))
+            end = time.monotonic() + PACKING_S
+            for table, day in days:
+                if (table, day) in waiting or time.monotonic() > end:
+                    continue
+                error: Exception | None = None
+                try:
+                    packing.pack(connection.connection, BY_TABLE[table], day, rate=PACKING_RATE)
+                except (Complaint, psycopg.Error) as failed:
+                    error = failed
+                outcome.note_in(outcome.packed, partition_name(table, day), error)
+                if connection.connection.closed:
+                    reconnect()
+                advance(1)
 
     def _remove_old(self, outcome: Outcome) -> None:
         """Remove what belongs to no kept day: search keys, and messages in quarantine."""
@@ -256,6 +283,7 @@ class Run:
         self.stdout.write(
             f"Created {len(outcome.created)}, dropped {len(outcome.dropped)} "
             f"({show.size(outcome.freed)}), sealed {len(outcome.sealed)}, "
+            f"packed {len(outcome.packed)}, "
             f"held {len(outcome.held)}, busy {len(outcome.busy)}, "
             f"broken {len(outcome.broken)}, in {seconds:.1f} s."
         )
@@ -291,6 +319,26 @@ class Run:
         with run_lock():
             return self._for_each(act, self._entities())
 
+    def _pack(self) -> int:
+        return self._rewritten(packing.pack, "Packed")
+
+    def _unpack(self) -> int:
+        return self._rewritten(packing.unpack, "Unpacked")
+
+    def _rewritten(self, rewrite: Callable[..., packing.Done], word: str) -> int:
+        day = self.options["day"]
+
+        def act(plain: Connection, entity: Entity) -> str:
+            with progress(f"{entity.table} {day}, rows", None, sys.stderr) as advance:
+                done = rewrite(plain, entity, day, progress=advance)
+            return (
+                f"{word} {entity.table} {day}: {counted(done.rows, 'row')}, "
+                f"{show.size(done.before)} before, {show.size(done.after)} now."
+            )
+
+        with run_lock():
+            return self._for_each(act, self._entities())
+
     def _seal(self) -> int:
         day = self.options["day"]
 
@@ -320,7 +368,7 @@ class Run:
         for each in chosen:
             try:
                 self.stdout.write(act(connection.connection, each))
-            except (ArchiveError, ForeignTableError, NotSealable, OSError, psycopg.Error) as error:
+            except (Complaint, ArchiveError, ForeignTableError, OSError, psycopg.Error) as error:
                 if connection.connection is None or connection.connection.closed:
                     raise  # and so is the lock of the runs
                 self.stderr.write(f"{each.name}: {known(error) or describe(error)}")

@@ -32,6 +32,10 @@ class Command(BaseCommand):
         sealing = actions.add_parser(
             "seal", help="seal a day in its present state, also if it is sealed"
         )
+        packing = actions.add_parser(
+            "pack", help="store the versions of each document of a finished day in one row"
+        )
+        unpacking = actions.add_parser("unpack", help="make the rows of a packed day plain again")
         checking = actions.add_parser(
             "verify",
             help="check sealed days against their seals, or with --archive the files of the "
@@ -49,9 +53,9 @@ class Command(BaseCommand):
         for each in (forgetting, adopting):
             each.add_argument("--entity", choices=BY_NAME, required=True, help="kind of entity")
             each.add_argument("--why", required=True, help="the reason, kept in the archive")
-        for each in (restoring, releasing, forgetting, adopting, sealing):
+        for each in (restoring, releasing, forgetting, adopting, sealing, packing, unpacking):
             each.add_argument("day", type=day, help="YYYY-MM-DD, UTC")
-        for each in (restoring, releasing):
+        for each in (restoring, releasing, packing, unpacking):
             each.add_argument("--entity", choices=BY_NAME, help="one kind of entity, not all")
         for each in (sealing, checking):
             each.add_argument(

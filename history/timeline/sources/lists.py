@@ -90,10 +90,11 @@ def first(texts: Sequence[str], ids: Sequence[str], keys: Sequence[str], limit: 
 
 
 # Only keys are sorted. The type first: PostgreSQL need not read the document where it is no DELETE.
+# The newest version of a block is its row, and has a document.
 _NEWEST_DOCUMENTS = """
     SELECT {columns} FROM {table} JOIN (
         SELECT DISTINCT ON (id) id, version, updated_at FROM {table}
-        WHERE id = ANY(%s) AND (type <> 2 OR data <> 'null'::jsonb)
+        WHERE id = ANY(%s) AND (packed IS NOT NULL OR type <> 2 OR data <> 'null'::jsonb)
         ORDER BY id, version DESC, updated_at DESC
     ) AS newest USING (id, updated_at, version) OFFSET 0
 """
@@ -104,15 +105,15 @@ def newest_documents(entity: Entity, ids: Collection[str]) -> list[VersionRow]:
     found: list[VersionRow] = []
     left = list(ids)
     while left:
-        read = statements.read(sql(_NEWEST_DOCUMENTS, entity), [left])
+        read = statements.read(entity, sql(_NEWEST_DOCUMENTS, entity), [left])
         found += read.rows
         left = [id for id, _ in read.unread]
     return found
 
 
 _TWICE = """
-    SELECT id, version, array_agg(updated_at ORDER BY updated_at) FROM {table}
-    WHERE id = ANY(%s) AND version = ANY(%s)
+    SELECT id, version, array_agg(updated_at ORDER BY updated_at)
+    FROM {versions} AS stored WHERE id = ANY(%s) AND version = ANY(%s)
     GROUP BY id, version HAVING count(*) > 1
 """
 

@@ -4,7 +4,7 @@ Every statement is prepared and keeps one shape whatever is filtered, because pl
 over a hundred partitions costs more than running it. A bound that is not given is infinite.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
 from typing import Any
@@ -16,12 +16,13 @@ from psycopg.pq import Format
 from psycopg.rows import tuple_row
 from psycopg.types.numeric import Int4
 
+from history.blocks import stored
 from history.database import prepared
 from history.documents.jsonb import from_store, shortened
 from history.entities import Entity
 from history.requests import deadline
 from history.timeline.query import Filters
-from history.timeline.row import Read, VersionRow
+from history.timeline.row import IdKey, Key, Read, VersionRow
 
 
 class _Document(Loader):
@@ -63,31 +64,39 @@ def cursors(count: int) -> Iterator[list[psycopg.Cursor[tuple[Any, ...]]]]:
                 each.close()
 
 
-# Around a statement that gives rows of versions in order. PostgreSQL makes the text of a document
-# once, only for those rows, and sends no more than the limit. A large text is dropped before the
-# sum, which would write it to a file. OFFSET 0 keeps the planner from making texts several times.
+# Around a statement that gives rows of versions in order.
+# PostgreSQL makes the text of a document once, only for those rows, and sends no more than the
+# limit. A large text is dropped before the sum, which would write it to a file. OFFSET 0 keeps the
+# planner from making texts several times. A block is sent and counted with its first version.
 # LATERAL with LIMIT: names are found by primary key, and the order of the rows stays.
 _BOUNDED = """
     SELECT version, updated_at, type, client_id, author, product,
-           CASE WHEN total <= %s OR total = size THEN text END, id,
-           person.full_name, person.kind, service.full_name, service.kind
-    FROM (
+           CASE WHEN fits THEN text END, id,
+           person.full_name, person.kind, service.full_name, service.kind,
+           fits, in_block, position, stored_at, stored_version, CASE WHEN fits THEN packed END
+    FROM (SELECT *, total <= %s OR total = size AS fits FROM (
         SELECT *, sum(size) OVER (ROWS UNBOUNDED PRECEDING) AS total
         FROM (
-            SELECT version, updated_at, type, client_id, author, product, id,
-                   octet_length(text) AS size,
+            SELECT version, updated_at, type, client_id, author, product, id, in_block, position,
+                   stored_at, stored_version, CASE WHEN first THEN packed END AS packed,
+                   coalesce(octet_length(text), CASE WHEN first THEN unpacked ELSE 0 END) AS size,
                    CASE WHEN number = 1 OR octet_length(text) <= %s THEN text END AS text
             FROM (
                 SELECT *, data::text AS text
-                FROM (SELECT *, row_number() OVER () AS number FROM ({rows}) AS found) AS numbered
+                FROM (
+                    SELECT *, row_number() OVER () AS number,
+                        in_block AND ((id, stored_at, stored_version)
+                            = lag((id, stored_at, stored_version)) OVER ()) IS NOT true AS first
+                    FROM ({rows}) AS found
+                ) AS numbered
                 OFFSET 0) AS texts
             OFFSET 0) AS measured
-    ) AS summed
+    ) AS summed) AS decided
     LEFT JOIN LATERAL (
-        SELECT full_name, kind FROM history_person WHERE login = summed.author LIMIT 1
+        SELECT full_name, kind FROM history_person WHERE login = decided.author LIMIT 1
     ) AS person ON true
     LEFT JOIN LATERAL (
-        SELECT full_name, kind FROM history_person WHERE login = summed.client_id LIMIT 1
+        SELECT full_name, kind FROM history_person WHERE login = decided.client_id LIMIT 1
     ) AS service ON true
 """
 
@@ -95,8 +104,7 @@ _BOUNDED = """
 @cache
 def around(statement: str) -> str:
     """The statement with the limits and the names around it; its first two values are the limit,
-    in bytes. It gives the columns of VersionRow without `old`, and name and kind of its
-    author and service."""
+    in bytes. It gives what `rows` takes."""
     return _BOUNDED.format(rows=statement)
 
 
@@ -110,13 +118,9 @@ def fetch(statement: str, values: Sequence[object]) -> list[tuple[Any, ...]]:
         return prepared.run(opened, statement, values)
 
 
-def read(statement: str, values: Sequence[object]) -> Read:
+def read(entity: Entity, statement: str, values: Sequence[object]) -> Read:
     """The rows of a statement, from the first one on, of which the documents may be read now."""
-    found = fetch(*bounded(statement, values))
-    rows = [version_row(row) for row in found]
-    read = [row for row in rows if row.data is not None]
-    unread = [(row.id, row.key) for row in rows if row.data is None]
-    return Read(read, unread)
+    return rows(entity, fetch(*bounded(statement, values)))
 
 
 def bounded(statement: str, values: Sequence[object]) -> tuple[str, Sequence[object]]:
@@ -132,19 +136,50 @@ def together(asked: Sequence[tuple[str, Sequence[object]]]) -> list[list[tuple[A
         return prepared.run_together(opened, asked)
 
 
-def version_row(found: tuple[Any, ...]) -> VersionRow:
-    """A row of a statement with the columns of around()."""
-    return VersionRow._make((*found[:8], False, found[8:]))
+# Columns of around(): those of VersionRow without `old`, and the names.
+NAMED = 12
+
+
+def rows(entity: Entity, found: Iterable[Sequence[Any]]) -> Read:
+    """The rows that around() gives. Raises DamagedBlockError."""
+    read: list[VersionRow] = []
+    unread: list[IdKey] = []
+    block: tuple[Any, ...] = ()
+    texts: list[bytes] = []
+    for version, moment, type, client, author, product, plain, id, *more in found:
+        fits, in_block, position, *place, packed = more[NAMED - 8 :]
+        if not fits:
+            unread.append((id, Key(version, moment)))
+            continue
+        data = plain
+        if in_block:
+            if packed is not None:
+                block = (id, *place)
+                texts = stored.texts(connection.connection, entity.table, id, place[0], packed)
+            if block != (id, *place):  # the place of a block is that of its first version
+                raise stored.DamagedBlockError(f"{entity.table}: no block of {id} came")
+            data = shortened(from_store(texts[position - 1]))
+        names = tuple(more[: NAMED - 8])
+        read.append(
+            VersionRow(version, moment, type, client, author, product, data, id, False, names)
+        )
+    return Read(read, unread)
+
+
+# The columns that around() needs, of the row of a block or a plain one alone.
+OF_ROW = """version, updated_at, type, client_id, author, {product} AS product, data, id,
+    packed IS NOT NULL AS in_block, coalesce(cardinality(moments), 1) AS position, packed, unpacked,
+    updated_at AS stored_at, version AS stored_version"""
 
 
 @cache
 def sql(text: str, entity: Entity, **parts: str) -> str:
-    """A statement with the entity's table, columns (those of a version, if no others are given) and
-    the given words put in."""
+    """A statement with the entity's table, its versions, the columns of a row alone and the given
+    words put in."""
     product = "NULL::varchar" if entity.parent is None else "product_instance_id"
-    columns = f"version, updated_at, type, client_id, author, {product} AS product, data, id"
-    words = {"table": entity.table, "columns": columns, "product": product, **parts}
-    return text.format(**words)
+    columns = OF_ROW.format(product=product)
+    words = {"table": entity.table, "columns": columns, "versions": stored.versions(entity)}
+    return text.format(**words, **parts)
 
 
 # In every statement: otherwise each combination of filters is one more prepared statement.

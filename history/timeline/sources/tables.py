@@ -1,6 +1,7 @@
 """The source of what this installation stores: the *_aud tables, on one server or on a cluster."""
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from datetime import UTC, datetime, time, timedelta
 from typing import Any
 
 from psycopg.types.numeric import Int4
@@ -21,33 +22,28 @@ from history.timeline.row import (
     VersionRow,
 )
 from history.timeline.sources import statements
-from history.timeline.sources.statements import around, sql, version_row
+from history.timeline.sources.statements import around, sql
 
-# updated_at is bounded a second time, alone: only then does PostgreSQL leave partitions out.
-_BY_TIME = """
-    SELECT {columns} FROM {table}
-    WHERE id = %s AND updated_at >= %s AND updated_at < %s AND updated_at {sign}= %s
-      AND (updated_at, version) {sign} (%s, %s) {filters}
-    ORDER BY updated_at {order}, version {order} LIMIT %s
-"""
-
-# No index has this order. Only keys are sorted, so that only the shown bodies are read.
-_BY_VERSION = """
-    SELECT body.* FROM (
-        SELECT version, updated_at FROM {table}
-        WHERE id = %s AND updated_at >= %s AND updated_at < %s
-          AND (version, updated_at) {sign} (%s, %s) {filters}
-        ORDER BY version {order}, updated_at {order} LIMIT %s
+# Only keys are sorted, so that only the shown bodies are read. stored_at is bounded alone, for only
+# then does PostgreSQL leave partitions out.
+_PAGE = """
+    SELECT page.*, body.data, body.packed, body.unpacked FROM (
+        SELECT version, updated_at, type, client_id, author, product, id, in_block, position,
+            stored_at, stored_version
+        FROM {versions} AS stored
+        WHERE id = %s AND stored_at >= %s AND stored_at < %s
+          AND updated_at >= %s AND updated_at < %s AND ({by}) {sign} (%s, %s) {filters}
+        ORDER BY {ordered} LIMIT %s
     ) AS page
     CROSS JOIN LATERAL (
-        SELECT {columns} FROM {table}
-        WHERE id = %s AND updated_at = page.updated_at AND version = page.version LIMIT 1
+        SELECT data, packed, unpacked FROM {table}
+        WHERE id = %s AND updated_at = page.stored_at AND version = page.stored_version LIMIT 1
     ) AS body
-    ORDER BY page.version {order}, page.updated_at {order}
+    ORDER BY {ordered}
 """
 
 _KEYS = """
-    SELECT id, version, updated_at FROM {table} WHERE id = ANY(%s) AND updated_at <= %s
+    SELECT id, version, updated_at FROM {versions} AS stored WHERE id = ANY(%s) AND stored_at <= %s
 """
 
 # The bounds leave out the days of none of them, before anything is planned or prepared for them.
@@ -60,38 +56,53 @@ _BODIES = """
     ORDER BY place OFFSET 0
 """
 
+# The same for versions that are not the newest of their block.
+_IN_BLOCKS = """
+    SELECT stored.* FROM unnest(%s::varchar[], %s::timestamptz[], %s::int4[], %s::timestamptz[])
+        WITH ORDINALITY AS wanted(id, updated_at, version, next_day, place)
+    JOIN {versions} AS stored ON stored.id = wanted.id AND stored_at >= wanted.updated_at
+        AND stored_at < wanted.next_day AND stored.updated_at = wanted.updated_at
+        AND stored.version = wanted.version AND in_block
+    WHERE stored_at >= %s AND stored_at < %s
+    ORDER BY place OFFSET 0
+"""
+
 _OWNERS = "SELECT DISTINCT id, {owner} FROM {table} WHERE id = ANY(%s)"
 
 # The keys are one row: of 10,000 rows with all columns most would be empty.
 _NEWEST = """
     WITH keys AS MATERIALIZED (
-        SELECT version, updated_at FROM {table} WHERE id = %s
+        SELECT version, updated_at, type, client_id, author, product, id, in_block, position,
+            stored_at, stored_version
+        FROM {versions} AS stored WHERE id = %s
     )
     SELECT bodies.*, NULL::int4[], NULL::timestamptz[] FROM ({bodies}) AS bodies
     UNION ALL
     SELECT NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
+        NULL, NULL, NULL, NULL, NULL, NULL,
         array_agg(version), array_agg(updated_at) FROM keys
 """
 _UP_TO = """
-    SELECT body.* FROM (
+    SELECT place.*, body.data, body.packed, body.unpacked FROM (
         SELECT DISTINCT place.*
         FROM unnest(%s::int4[], %s::timestamptz[]) AS wanted(version, moment)
         CROSS JOIN LATERAL (
-            SELECT version, updated_at FROM keys
+            SELECT * FROM keys
             WHERE keys.version <= wanted.version AND keys.updated_at <= wanted.moment
             ORDER BY version DESC, updated_at DESC LIMIT %s
         ) AS place ORDER BY version DESC, updated_at DESC
     ) AS place
     CROSS JOIN LATERAL (
-        SELECT {columns} FROM {table}
-        WHERE id = %s AND updated_at = place.updated_at AND version = place.version LIMIT 1
+        SELECT data, packed, unpacked FROM {table}
+        WHERE id = %s AND updated_at = place.stored_at AND version = place.stored_version LIMIT 1
     ) AS body
 """
 
 # The rows of one kind in a merged timeline, marked with the index of the kind.
 _SHARE = """
-    (SELECT {kind} AS kind, id, version, updated_at FROM {table}
-     WHERE {owner} = %s AND updated_at >= %s AND updated_at < %s AND updated_at {sign}= %s
+    (SELECT {kind} AS kind, id, version, updated_at FROM {versions} AS stored
+     WHERE {owner} = %s AND stored_at >= %s AND stored_at < %s
+       AND updated_at >= %s AND updated_at < %s
        AND (updated_at, {kind}, id, version) {sign} (%s, %s, %s, %s) {filters}
      ORDER BY updated_at {order}, id {order}, version {order} LIMIT %s)
 """
@@ -108,27 +119,22 @@ _MERGED = """
 """
 
 _KEYS_OF_PAGE = """
-    UNION ALL SELECT NULL, {kind}, id, version, updated_at FROM {table}
+    UNION ALL SELECT NULL, {kind}, id, version, updated_at FROM {versions} AS stored
     WHERE id = ANY(ARRAY(SELECT DISTINCT id FROM page WHERE kind = {kind}))
 """
 
 # All keys of an application, and of the children that name it in any stored version.
-_OF_ROOT = "SELECT {kind}, id, version, updated_at FROM {table} WHERE id = %s"
+_OF_ROOT = "SELECT {kind}, id, version, updated_at FROM {versions} AS stored WHERE id = %s"
 _OF_CHILD = """
-    SELECT {kind}, id, version, updated_at FROM {table}
+    SELECT {kind}, id, version, updated_at FROM {versions} AS stored
     WHERE id = ANY(ARRAY(SELECT DISTINCT id FROM {table} WHERE product_instance_id = %s))
 """
 
 
-def _owner(entity: Entity) -> str:
-    """The column of a kind's table that names the application."""
-    return "id" if entity.parent is None else APPLICATION
-
-
 def _of_each_kind(text: str, **words: str) -> list[str]:
-    """The statement for each kind of an application."""
+    """The statement for each kind of an application. owner: of a version, its application."""
     return [
-        sql(text, entity, kind=str(number), owner=_owner(entity), **words)
+        sql(text, entity, kind=str(number), owner="product" if entity.parent else "id", **words)
         for number, entity in enumerate(ENTITIES)
         if not entity.alone
     ]
@@ -139,39 +145,55 @@ class Tables:
 
     def page(self, query: Query, after: Key, limit: int) -> Read:
         entity, id, filters = query.entity, query.id, query.filters
-        values = statements.conditions(filters)
         since, until = filters.since or FIRST.updated_at, filters.until or LAST.updated_at
-        words = {
-            "sign": "<" if query.order is Order.DESC else ">",
-            "order": query.order.value,
-            "filters": statements.FILTERS,
-        }
-        version, moment = Int4(after.version), after.updated_at
-        if query.sort is Sort.UPDATED_AT:
-            text = sql(_BY_TIME, entity, **words)
-            bounds = [id, since, until, moment, moment, version, *values, Int4(limit)]
-        else:
-            if not filters.by_row:  # then the keys come from the index alone
-                words, values = {**words, "filters": ""}, []
-            text = sql(_BY_VERSION, entity, **words)
-            bounds = [id, since, until, version, moment, *values, Int4(limit), id]
-        return statements.read(text, bounds)
+        place: tuple[str, ...] = ("updated_at", "version")
+        position: list[object] = [after.updated_at, Int4(after.version)]
+        moment: datetime | None = after.updated_at
+        if query.sort is Sort.VERSION:
+            place, position, moment = place[::-1], position[::-1], None
+        text = sql(
+            _PAGE,
+            entity,
+            by=", ".join(place),
+            ordered=", ".join(f"{name} {query.order.value}" for name in place),
+            sign="<" if query.order is Order.DESC else ">",
+            filters=statements.FILTERS,
+        )
+        bounds = [*_days(since, until, query.order, moment), since, until]
+        values = [*bounds, *position, *statements.conditions(filters), Int4(limit)]
+        return statements.read(entity, text, [id, *values, id])
 
     def keys(self, entity: Entity, ids: Collection[str]) -> dict[str, list[Key]]:
         found = statements.fetch(sql(_KEYS, entity), [list(ids), LAST.updated_at])
         return {id: its for (_, id), its in _by_entity((entity, *row) for row in found).items()}
 
     def documents(self, wanted: Mapping[Entity, Sequence[IdKey]]) -> dict[Entity, Documents]:
-        kinds = [entity for entity, places in wanted.items() if places]
-        asked = [statements.bounded(*_bodies(entity, wanted[entity])) for entity in kinds]
         found: dict[Entity, Documents] = {entity: Documents({}, []) for entity in wanted}
-        for entity, rows in zip(kinds, statements.together(asked), strict=True):
-            for row in map(version_row, rows):
-                if row.data is None:
-                    found[entity].unread.append((row.id, row.key))
-                else:
-                    found[entity].rows[row.id, row.key] = row
+        self._read(wanted, _bodies, found)
+        lacking = {
+            entity: [
+                place
+                for place in places
+                if place not in found[entity].rows and place not in found[entity].unread
+            ]
+            for entity, places in wanted.items()
+        }
+        self._read(lacking, _in_blocks, found)
         return found
+
+    def _read(
+        self,
+        wanted: Mapping[Entity, Sequence[IdKey]],
+        statement: Callable[[Entity, Sequence[IdKey]], tuple[str, list[object]]],
+        found: dict[Entity, Documents],
+    ) -> None:
+        """Add the versions that the statement finds."""
+        kinds = [entity for entity, places in wanted.items() if places]
+        asked = [statements.bounded(*statement(entity, wanted[entity])) for entity in kinds]
+        for entity, each in zip(kinds, statements.together(asked), strict=True):
+            read, unread = statements.rows(entity, each)
+            found[entity].rows.update(((row.id, row.key), row) for row in read)
+            found[entity].unread.extend(unread)
 
     def newest(
         self, entity: Entity, id: str, below: Sequence[Key], count: int
@@ -180,20 +202,20 @@ class Tables:
         numbers, moments = [Int4(key.version) for key in below], [key.updated_at for key in below]
         limits = [Int4(statements.READ_BYTES)] * 2
         keys: list[Key] = []
-        rows: dict[IdKey, VersionRow] = {}
+        found: list[Sequence[Any]] = []
         for *body, versions, times in statements.fetch(
             text, [id, *limits, numbers, moments, Int4(count), id]
         ):
             if versions is not None:
                 keys = sorted(map(Key, versions, times))
-            elif body[0] is not None and (row := version_row(tuple(body))).data is not None:
-                rows[row.id, row.key] = row
-        return keys, rows
+            elif body[0] is not None:
+                found.append(body)
+        return keys, {(row.id, row.key): row for row in statements.rows(entity, found).rows}
 
     def owners(self, entity: Entity, ids: Collection[str]) -> dict[str, set[str]]:
         found: dict[str, set[str]] = {}
         if not entity.alone:
-            text = sql(_OWNERS, entity, owner=_owner(entity))
+            text = sql(_OWNERS, entity, owner="id" if entity.root else APPLICATION)
             for id, application in statements.fetch(text, [list(ids)]):
                 found.setdefault(id, set()).add(application)
         return found
@@ -218,14 +240,15 @@ class Tables:
             first = Place(FIRST.updated_at, -1, "", 0)
             after = Place(LAST.updated_at, len(ENTITIES), "", 0) if backwards else first
         moment, kind, id, version = after
-        place = [moment, moment, Int4(kind), id, Int4(version)]
+        place = [moment, Int4(kind), id, Int4(version)]
         conditions = statements.conditions(filters)
         sign = "<" if backwards else ">"
         words = {"sign": sign, "order": order.value, "filters": statements.FILTERS}
         shares = " UNION ALL ".join(_of_each_kind(_SHARE, **words))
         keys = "".join(_of_each_kind(_KEYS_OF_PAGE))
         text = _MERGED.format(shares=shares, order=order.value, keys=keys)
-        share = [application, since, until, *place, *conditions, Int4(limit)]
+        bounds = [*_days(since, until, order, moment), since, until]
+        share = [application, *bounds, *place, *conditions, Int4(limit)]
         found = statements.fetch(text, [*share * len(PARTS), Int4(limit)])
         page = sorted(row for row in found if row[0] is not None)
         rest = ((ENTITIES[kind], *row) for number, kind, *row in found if number is None)
@@ -233,16 +256,43 @@ class Tables:
         return places, _by_entity(rest)
 
 
+def _days(
+    since: datetime, until: datetime, order: Order, moment: datetime | None
+) -> tuple[datetime, datetime]:
+    """The bounds of the rows that have versions from `since` to `until`, and after the moment in
+    the order. A block is stored where its newest version is, on the day of them all."""
+    if moment is not None:
+        if order is Order.DESC:
+            until = min(until, moment)
+        else:
+            since = max(since, moment)
+    return since, _next_day(until)
+
+
+def _next_day(moment: datetime) -> datetime:
+    """The first moment of the UTC day after this one."""
+    if moment >= LAST.updated_at - timedelta(days=1):
+        return LAST.updated_at
+    return datetime.combine(moment.astimezone(UTC) + timedelta(days=1), time(), UTC)
+
+
 def _bodies(entity: Entity, wanted: Sequence[IdKey]) -> tuple[str, list[object]]:
-    """The statement that gives these versions, and its values."""
-    moments = [key.updated_at for _, key in wanted]
-    values = [
-        [id for id, _ in wanted],
-        moments,
-        [Int4(key.version) for _, key in wanted],
-        *(min(moments), max(moments)),
-    ]
-    return sql(_BODIES, entity), values
+    """The statement that gives these versions as far as a row has their key, and its values."""
+    columns = _columns(wanted)
+    return sql(_BODIES, entity), [*columns, min(columns[1]), max(columns[1])]
+
+
+def _in_blocks(entity: Entity, wanted: Sequence[IdKey]) -> tuple[str, list[object]]:
+    """The statement that gives these versions as far as they are in blocks, and its values."""
+    columns = _columns(wanted)
+    ends = [_next_day(moment) for moment in columns[1]]
+    return sql(_IN_BLOCKS, entity), [*columns, ends, min(columns[1]), max(ends)]
+
+
+def _columns(wanted: Sequence[IdKey]) -> tuple[list[str], list[datetime], list[Int4]]:
+    ids = [id for id, _ in wanted]
+    keys = [key for _, key in wanted]
+    return ids, [key.updated_at for key in keys], [Int4(key.version) for key in keys]
 
 
 def _by_entity(rows: Iterable[tuple[Any, ...]]) -> dict[Named, list[Key]]:

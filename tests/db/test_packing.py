@@ -1,0 +1,247 @@
+"""Packed days: nothing is lost, doubled or changed, whatever comes meanwhile or is damaged."""
+
+import json
+from collections.abc import Callable
+from datetime import date, timedelta
+from random import Random
+from typing import Any
+
+import psycopg
+import pytest
+from django.conf import settings
+
+from history import packing
+from history.archive.store import Store as Files
+from history.archive.write import DayArchiver
+from history.base import clock
+from history.blocks import dictionaries, form, stored
+from history.blocks.form import DamagedBlockError
+from history.daily import canonical, days
+from history.daily.canonical import Connection, versions
+from history.entities import BY_NAME, ENTITIES, Entity, root
+from history.models import DaySeal, PackDictionary, SealedDay
+from history.record import ChangeType
+from history.seals import late_rows, verification
+from history.seals.seal import seal
+from history.timeline import pages, query
+from tests.db.partitioned import raw, run
+from tests.db.store import HOST, T0, Store, minute
+
+pytestmark = pytest.mark.usefixtures("tables")
+DAY = T0.date()
+ROOT, TASK = root(), BY_NAME["product-task"]
+
+
+def fill(plain: Connection, documents: int = 40, seed: int = 1) -> None:
+    """Versions of documents, some alike, some with numbers given twice, missing or without order,
+    deletions without a document, and one document too large for a block with others."""
+    random = Random(seed)
+    for entity in (ROOT, TASK):
+        days.create(plain, entity.table, DAY)
+    store = Store()
+    for number in range(documents):
+        entity = random.choice((ROOT, TASK))
+        id = f"{entity.name[:1]}{number}"
+        for version in range(random.choice((1, 2, 5, 90))):
+            if random.random() < 0.05:
+                continue
+            data: object = {"id": id, "n": version, "text": "ж" * 40, "at": [number, "\\n\n"]}
+            kind = ChangeType.UPDATE if version else ChangeType.CREATE
+            if random.random() < 0.03:
+                data, kind = None, ChangeType.DELETE
+            if random.random() < 0.01:
+                data = {"large": "x" * 300_000}
+            at = 3 * version + random.choice((0, 1, 2, 9)) // 3 * 3
+            for twin in range(random.choice((1, 1, 1, 1, 2))):
+                store.add(
+                    *(id, version, json.dumps(data), minute(at + twin)),
+                    entity=entity,
+                    type=kind,
+                    author=random.choice((None, "m.ivanov", "m.prygunov") * 9 + ("a\tb",)),
+                    client=random.choice(("top-crm", "rate") * 9 + ("a\nb",)),
+                    application=random.choice(("A1",) * 9 + ("A2",)),
+                )
+
+
+def rows(plain: Connection, entity: Entity, day: date = DAY) -> list[Any]:
+    return list(versions(plain, entity, days.locate(plain, entity.table, day).child))
+
+
+def blocks(plain: Connection, entity: Entity = ROOT) -> list[tuple[Any, ...]]:
+    return plain.execute(
+        f"SELECT id, version, updated_at, packed FROM {entity.table} WHERE packed IS NOT NULL"
+        " ORDER BY id"
+    ).fetchall()
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_every_version_is_the_same_packed_and_unpacked(seed: int) -> None:
+    with raw() as plain:
+        fill(plain, seed=seed)
+        for entity in (ROOT, TASK):
+            before = rows(plain, entity)
+            digest = canonical.digest(plain, entity, days.locate(plain, entity.table, DAY).child)
+            done = packing.pack(plain, entity, DAY)
+            assert done.rows == len(before) == stored.count(plain, _table(plain, entity))
+            assert rows(plain, entity) == before
+            found = canonical.digest(plain, entity, _table(plain, entity))
+            assert (found.rows, found.finish()) == (digest.rows, digest.finish())
+            assert len(blocks(plain, entity)) < len(before) / 2
+            assert SealedDay.objects.get(table=entity.table, day=DAY).packed_at is not None
+            packing.pack(plain, entity, DAY)
+            assert rows(plain, entity) == before
+            packing.unpack(plain, entity, DAY)
+            assert (rows(plain, entity), blocks(plain, entity)) == (before, [])
+
+
+def _table(plain: Connection, entity: Entity) -> Any:
+    return days.locate(plain, entity.table, DAY).child
+
+
+def test_sql_reads_the_versions_of_blocks_as_rows() -> None:
+    columns = "id, version, updated_at, type, client_id, author"
+    with raw() as plain:
+        fill(plain)
+        for entity in (ROOT, TASK):
+            product = "product_instance_id" if entity.parent else "NULL::varchar"
+            before = plain.execute(f"SELECT {columns}, {product} FROM {entity.table}").fetchall()
+            packing.pack(plain, entity, DAY)
+            after = plain.execute(
+                f"SELECT {columns}, product FROM {stored.versions(entity)} AS stored"
+            ).fetchall()
+            assert sorted(map(repr, after)) == sorted(map(repr, before))
+
+
+def test_a_block_has_one_application_and_times_that_do_not_go_back() -> None:
+    with raw() as plain:
+        fill(plain, 60)
+        packing.pack(plain, TASK, DAY)
+        found = plain.execute(
+            f"SELECT moments FROM {TASK.table} WHERE moments IS NOT NULL"
+        ).fetchall()
+        assert found
+        assert all(moments == sorted(moments) for (moments,) in found)
+        assert max(len(moments) for (moments,) in found) <= form.MOST_VERSIONS
+
+
+def test_a_row_that_comes_while_a_day_is_packed_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    fill_new = packing._Rewrite._fill
+
+    def late(self: Any, *args: Any) -> Any:
+        found = fill_new(self, *args)
+        Store().add("a-late-one", 7, {"late": 1}, 5)
+        with raw() as other:  # as ingest notes it
+            late_rows.mark(other, ROOT.table, DAY)
+            other.execute(
+                'INSERT INTO late_row ("table", day, row_id, version, row_hash, topic, partition,'
+                ' "offset", noted_at, sealed) VALUES (%s, %s, %s, 7, %s, %s, 0, 1, now(), false)',
+                [ROOT.table, DAY, "a-late-one", b"x", "topic"],
+            )
+        return found
+
+    with raw() as plain:
+        fill(plain)
+        before = rows(plain, ROOT)
+        monkeypatch.setattr(packing._Rewrite, "_fill", late)
+        packing.pack(plain, ROOT, DAY)
+        assert len(rows(plain, ROOT)) == len(before) + 1
+        assert [row for row in rows(plain, ROOT) if row[0] != "a-late-one"] == before
+
+
+def test_a_block_that_is_not_what_it_was_made_of_is_never_swapped_in(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    pack = form.Packer.pack
+
+    def wrong(self: Any, made: Any) -> Any:
+        return pack(self, [(*made[0][:-1], made[0][-1] + " "), *made[1:]])
+
+    with raw() as plain:
+        fill(plain)
+        before = rows(plain, ROOT)
+        monkeypatch.setattr(form.Packer, "pack", wrong)
+        with pytest.raises(psycopg.errors.LockNotAvailable, match="was not rewritten"):
+            packing.pack(plain, ROOT, DAY)
+        assert (rows(plain, ROOT), blocks(plain)) == (before, [])
+
+
+def test_seals_and_the_archive_are_over_the_versions(tmp_path: Any) -> None:
+    with raw() as plain:
+        fill(plain)
+        made = seal(plain, ROOT, DAY)
+        before = rows(plain, ROOT)
+        packing.pack(plain, ROOT, DAY)
+        assert [each.fault for each in verification.verify(plain, ROOT)] == [None]
+        assert seal(plain, ROOT, DAY).digest == made.digest
+        archiver = DayArchiver(Files(str(tmp_path)))
+        archiver.archive(plain, ROOT.table, DAY)
+        done = archiver.archived[ROOT.table, DAY]
+        assert (done.rows, done.digest) == (len(before), made.digest)
+        with pytest.raises(Exception, match="all that the archive has"):
+            run_restore(plain, tmp_path)
+
+
+def run_restore(plain: Connection, folder: Any) -> None:
+    from history.archive.restore import restore
+
+    restore(plain, Files(str(folder)), ROOT, DAY)
+
+
+def flip(plain: Connection, packed: bytes, id: str) -> None:
+    changed = bytearray(packed)
+    changed[len(changed) // 2] ^= 1
+    plain.execute(f"UPDATE {ROOT.table} SET packed = %s WHERE id = %s", [bytes(changed), id])
+
+
+def test_a_flipped_bit_is_found_and_never_shown() -> None:
+    with raw() as plain:
+        fill(plain)
+        seal(plain, ROOT, DAY)
+        packing.pack(plain, ROOT, DAY)
+        id, _, _, packed = blocks(plain)[0]
+        flip(plain, packed, id)
+        faults = [each.fault for each in verification.verify(plain, ROOT)]
+        assert faults[0] is not None and f"the packed versions of {id}" in faults[0]
+        with pytest.raises(DamagedBlockError, match=f"{ROOT.table} {DAY}: the packed versions"):
+            pages.page(HOST, query.Query(entity=ROOT, id=id))
+
+
+@pytest.mark.parametrize("change", ["DELETE FROM", "UPDATE"])
+def test_a_dictionary_that_is_missing_or_changed_is_named(change: str) -> None:
+    with raw() as plain:
+        days.create(plain, ROOT.table, DAY)
+        store = Store()
+        for number in range(300):
+            text = {"name": f"client {number}", "list": [number] * 5, "state": "APPROVED" * 4}
+            store.add(f"d{number}", 0, text, number / 10)
+        packing.pack(plain, ROOT, DAY)
+        assert PackDictionary.objects.count() == 1
+        before = rows(plain, ROOT)
+        dictionaries._known.clear()
+        assert rows(plain, ROOT) == before  # read again by a new process
+        how = " SET content = content || 'x'" if change == "UPDATE" else ""
+        plain.execute(f"{change} pack_dictionary{how}")
+        dictionaries._known.clear()
+        with pytest.raises(DamagedBlockError, match=f"{DAY}.*dictionary.*missing or was changed"):
+            rows(plain, ROOT)
+
+
+def test_a_young_day_and_one_that_is_not_there_are_refused() -> None:
+    with raw() as plain:
+        today = clock.now().date()
+        days.create(plain, ROOT.table, today)
+        with pytest.raises(packing.NotPackable, match="is not finished"):
+            packing.pack(plain, ROOT, today)
+        with pytest.raises(packing.NotPackable, match="no partition of"):
+            packing.pack(plain, ROOT, DAY)
+
+
+def test_the_commands_pack_and_unpack_and_maintain_packs_once() -> None:
+    with raw() as plain:
+        fill(plain)
+        days.create(plain, ROOT.table, clock.now().date())
+        before = rows(plain, ROOT)
+    code, out, _ = run("pack", str(DAY), "--entity", ROOT.name)
+    assert (code, out.split(":")[0]) == (0, f"Packed {ROOT.table} {DAY}")
+    code, out, _ = run("unpack", str(DAY), "--entity", ROOT.name)
+    assert (code, out.split(":")[0]) == (0, f"Unpacked {ROOT.table} {DAY}")
