@@ -1,0 +1,143 @@
+"""A row of a packed day is stored once, whoever sends it, again or late."""
+
+import threading
+import time
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.db import connection
+
+from history import packing
+from history.daily import days
+from history.daily.canonical import versions
+from history.entities import ROOT
+from history.models import LateRow, SealedDay
+from history.partitions import catalog
+from ingest.source.decode import Reason
+from ingest.store.fast_path import copy_rows
+from ingest.store.session import connect
+from tests.db.ingested import Ingested
+from tests.db.partitioned import TABLE, raw
+from tests.db.test_late_rows import rows
+from tests.messages import NOW, SOURCE, value, with_data
+
+MOMENT = NOW.replace(hour=12, minute=0, second=0) - timedelta(days=20)
+OLD = MOMENT.date()
+
+
+def old(id: str, version: int, minutes: int = 0, data: str | None = None) -> bytes:
+    moment = (MOMENT + timedelta(minutes=minutes + version)).replace(tzinfo=None).isoformat()
+    given: dict[str, Any] = {"id": id, "version": version, "updatedAt": moment}
+    return value(**given) if data is None else with_data(data.encode(), **given)
+
+
+FIRST = [old(id, version) for id in "ab" for version in range(5)]
+
+
+@pytest.fixture(autouse=True)
+def packed(transactional_db: None, ingested: Ingested) -> Ingested:
+    ingested.write(*FIRST)
+    with raw() as plain:
+        packing.pack(plain, ROOT, OLD)
+    return ingested
+
+
+def there() -> list[tuple[str, int]]:
+    with raw() as plain:
+        place = days.locate(plain, TABLE, OLD)
+        return [(row[0], row[1]) for row in versions(plain, ROOT, place.child)]
+
+
+ALL = [(id, version) for id in "ab" for version in range(5)]
+
+
+def test_a_topic_read_again_stores_nothing_twice(packed: Ingested) -> None:
+    done = packed.write(*FIRST)
+    assert (done.stored[SOURCE], done.repeated[SOURCE], done.rejects) == (0, 10, ())
+    done = packed.write(*FIRST[3:8])  # straight to the slow path now
+    assert (done.stored[SOURCE], done.repeated[SOURCE], done.rejects) == (0, 5, ())
+    assert there() == ALL
+
+
+def test_new_rows_and_repeats_in_one_batch(packed: Ingested) -> None:
+    done = packed.write(old("a", 2), old("a", 5), old("c", 0), old("a", 2, minutes=1))
+    assert (done.stored[SOURCE], done.repeated[SOURCE]) == (3, 1)
+    assert there() == sorted([*ALL, ("a", 5), ("c", 0), ("a", 2)])
+    assert LateRow.objects.filter(day=OLD).count() == 3
+
+
+def test_another_content_for_a_packed_key_is_refused(packed: Ingested) -> None:
+    for version in (2, 4):  # in the block, and the row of the block itself
+        done = packed.write(old("a", version, data='{"other": 1}'))
+        assert [each.reason for each in done.rejects] == [Reason.DIVERGENT]
+    assert there() == ALL
+
+
+def test_the_same_document_in_another_text_is_a_repeat(packed: Ingested) -> None:
+    packed.write(old("n", 0, data='{"a": 1.50, "b": "x"}'), old("n", 1, data='{"a": 2}'))
+    with raw() as plain:
+        packing.pack(plain, ROOT, OLD)
+    done = packed.write(old("n", 0, data='{"b":"x","a":1.5}'), old("n", 1, data='{"a":2.0}'))
+    assert (done.repeated[SOURCE], done.rejects) == (2, ())
+
+
+def test_a_row_that_is_in_an_open_transaction_when_the_day_is_packed(packed: Ingested) -> None:
+    """The day waits for it, and has it."""
+    with raw() as plain:
+        packing.unpack(plain, ROOT, OLD)
+    done: list[Any] = []
+
+    def pack() -> None:
+        with raw() as plain:
+            done.append(packing.pack(plain, ROOT, OLD))
+
+    writer = connect()
+    thread = threading.Thread(target=pack)
+    with writer.transaction():
+        copy_rows(writer, ROOT, rows(old("z", 0)))
+        thread.start()
+        time.sleep(0.5)
+        assert not done
+    thread.join(20)
+    writer.close()
+    assert done
+    assert there() == [*ALL, ("z", 0)]
+
+
+def test_a_writer_that_waited_for_the_swap_looks_into_the_blocks(
+    packed: Ingested, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It began before the day was packed, and its rows are repeats."""
+    add_late = packing._Rewrite._add_late
+    done: list[Any] = []
+    thread = threading.Thread(target=lambda: done.append(packed.write(*FIRST, old("z", 0))))
+
+    def slowly(self: Any, place: Any) -> None:
+        thread.start()
+        time.sleep(0.5)
+        assert not done
+        add_late(self, place)
+
+    with raw() as plain:
+        packing.unpack(plain, ROOT, OLD)
+        monkeypatch.setattr(packing._Rewrite, "_add_late", slowly)
+        packing.pack(plain, ROOT, OLD)
+    thread.join(20)
+    assert (done[0].repeated[SOURCE], done[0].stored[SOURCE]) == (10, 1)
+    assert there() == [*ALL, ("z", 0)]
+
+
+def test_a_day_with_many_late_rows_is_packed_again(packed: Ingested) -> None:
+    def due() -> list[Any]:
+        return packing.due(catalog.read(connection, [TABLE]), NOW.date(), 2)
+
+    assert due() == []
+    packed.write(*(old("late", version) for version in range(30)))
+    assert due() == [(TABLE, OLD)]
+    with raw() as plain:
+        packing.pack(plain, ROOT, OLD)
+        left = plain.execute(f"SELECT count(*) FROM {TABLE} WHERE packed IS NULL").fetchone()
+    assert (due(), left) == ([], (0,))
+    assert len(there()) == 40
+    assert SealedDay.objects.get(day=OLD).packed_at is not None
