@@ -1,4 +1,4 @@
-"""`python -m benchmarks ingest|timeline|diff|start|against`."""
+"""`python -m benchmarks ingest|timeline|diff|pack|start|against`."""
 
 import argparse
 import os
@@ -74,6 +74,11 @@ def _parser() -> argparse.ArgumentParser:
         default="",
         metavar="FILE",
         help="gzipped JSON lines with id, version and data: real versions to compare",
+    )
+    add(
+        "pack",
+        "Measure packed days next to plain ones: size, speed, reading.",
+        ("--versions", 120_000, "versions in each day whose size is measured"),
     )
     add(
         "start",

@@ -79,17 +79,28 @@ def logical(
     yield from sorted(together, key=_place) if mixed else together
 
 
+def unpacked(
+    connection: Connection, table: str, row: Row, block: Sequence[Any]
+) -> list[Row]:
+    """The versions in a block, as `logical`. Raises DamagedBlockError, which names the day."""
+    with _named(table, row[0], EPOCH + timedelta(microseconds=row[2])):
+        return expand(row, block, _asked(connection, block[4]))
+
+
 def texts(
     connection: Connection, table: str, id: str, stored_at: datetime, packed: bytes
 ) -> list[bytes]:
     """The documents in a block, in its order. Raises DamagedBlockError, which names the day."""
     with _named(table, id, stored_at):
-        try:
-            dictionary = _dictionary(packed)
-        except MissingDictionaryError:
-            dictionaries.read(connection)
-            dictionary = _dictionary(packed)
-        return documents(packed, dictionary)
+        return documents(packed, _asked(connection, packed))
+
+
+def _asked(connection: Connection, packed: bytes) -> Dictionary | None:
+    try:
+        return _dictionary(packed)
+    except MissingDictionaryError:
+        dictionaries.read(connection)
+        return _dictionary(packed)
 
 
 def _dictionary(packed: bytes) -> Dictionary | None:

@@ -24,13 +24,13 @@ _STORED = """
 """
 # Backwards in time, partition by partition, as far as the first one that differs. An object
 # contains another one if it has the same values at its keys; a list contains more than equal ones,
-# so lists are compared as a whole, with every digit of their numbers.
+# so lists are compared as a whole, with every digit of their numbers. No block is looked into.
 _DIFFERENT = """
     SELECT version, updated_at FROM {table}
     WHERE id = %s AND updated_at <= %s AND (updated_at, version) < (%s, %s)
-      AND NOT (data @> %s::jsonb AND (%s OR NOT EXISTS (
+      AND (packed IS NOT NULL OR NOT (data @> %s::jsonb AND (%s OR NOT EXISTS (
           SELECT FROM unnest(%s::text[], %s::text[]) AS list(path, value)
-          WHERE (data #> path::text[])::text IS DISTINCT FROM value::jsonb::text)))
+          WHERE (data #> path::text[])::text IS DISTINCT FROM value::jsonb::text))))
     ORDER BY updated_at DESC, version DESC LIMIT 1
 """
 

@@ -1,14 +1,12 @@
 """Packed days: nothing is lost, doubled or changed, whatever comes meanwhile or is damaged."""
 
 import json
-from collections.abc import Callable
-from datetime import date, timedelta
+from datetime import date
 from random import Random
 from typing import Any
 
 import psycopg
 import pytest
-from django.conf import settings
 
 from history import packing
 from history.archive.store import Store as Files
@@ -18,8 +16,8 @@ from history.blocks import dictionaries, form, stored
 from history.blocks.form import DamagedBlockError
 from history.daily import canonical, days
 from history.daily.canonical import Connection, versions
-from history.entities import BY_NAME, ENTITIES, Entity, root
-from history.models import DaySeal, PackDictionary, SealedDay
+from history.entities import BY_NAME, Entity, root
+from history.models import PackDictionary, SealedDay
 from history.record import ChangeType
 from history.seals import late_rows, verification
 from history.seals.seal import seal

@@ -6,6 +6,7 @@ over a hundred partitions costs more than running it. A bound that is not given 
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from datetime import timedelta
 from functools import cache
 from typing import Any
 
@@ -164,6 +165,16 @@ def rows(entity: Entity, found: Iterable[Sequence[Any]]) -> Read:
             VersionRow(version, moment, type, client, author, product, data, id, False, names)
         )
     return Read(read, unread)
+
+
+def unpacked(entity: Entity, own: Sequence[Any], block: Sequence[Any]) -> Iterator[VersionRow]:
+    """The versions in a block. own: its row as history.daily.canonical.fields, None for the
+    application of a main kind. Raises DamagedBlockError."""
+    rows = stored.unpacked(connection.connection, entity.table, tuple(own), block)
+    for id, version, moment, client, author, type, product, text in rows:
+        at = stored.EPOCH + timedelta(microseconds=moment)
+        data = shortened(from_store(text.encode()))
+        yield VersionRow(version, at, type, client, author, product, data, id)
 
 
 # The columns that around() needs, of the row of a block or a plain one alone.

@@ -1,11 +1,13 @@
 """The source of what this installation stores: the *_aud tables, on one server or on a cluster."""
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import UTC, datetime, time, timedelta
 from typing import Any
 
 from psycopg.types.numeric import Int4
 
+from history.blocks import stored
 from history.distribution import APPLICATION
 from history.entities import ENTITIES, PARTS, Entity
 from history.timeline.query import Filters, Order, Query, Sort
@@ -56,15 +58,20 @@ _BODIES = """
     ORDER BY place OFFSET 0
 """
 
-# The same for versions that are not the newest of their block.
-_IN_BLOCKS = """
-    SELECT stored.* FROM unnest(%s::varchar[], %s::timestamptz[], %s::int4[], %s::timestamptz[])
-        WITH ORDINALITY AS wanted(id, updated_at, version, next_day, place)
-    JOIN {versions} AS stored ON stored.id = wanted.id AND stored_at >= wanted.updated_at
-        AND stored_at < wanted.next_day AND stored.updated_at = wanted.updated_at
-        AND stored.version = wanted.version AND in_block
-    WHERE stored_at >= %s AND stored_at < %s
-    ORDER BY place OFFSET 0
+# The blocks that may have versions of these documents: of each and a day, between two moments.
+_BLOCKS = """
+    SELECT id, version, (extract(epoch FROM updated_at) * 1000000)::bigint, client_id, author, type,
+        {product}, NULL, moments, versions, source, sources::varchar,
+        CASE WHEN total <= %s OR total = unpacked THEN packed END, unpacked
+    FROM (
+        SELECT stored.*, sum(unpacked) OVER (ORDER BY id, updated_at, version) AS total
+        FROM unnest(%s::varchar[], %s::timestamptz[], %s::timestamptz[], %s::timestamptz[])
+            AS wanted(of, low, high, next_day)
+        JOIN {table} AS stored ON id = of AND updated_at >= low AND updated_at < next_day
+            AND packed IS NOT NULL AND high >= CASE WHEN moments IS NULL THEN updated_at
+                ELSE 'epoch'::timestamptz + moments[1] * interval '1 microsecond' END
+        WHERE updated_at >= %s AND updated_at < %s
+    ) AS found ORDER BY id, updated_at, version
 """
 
 _OWNERS = "SELECT DISTINCT id, {owner} FROM {table} WHERE id = ANY(%s)"
@@ -168,32 +175,19 @@ class Tables:
         return {id: its for (_, id), its in _by_entity((entity, *row) for row in found).items()}
 
     def documents(self, wanted: Mapping[Entity, Sequence[IdKey]]) -> dict[Entity, Documents]:
-        found: dict[Entity, Documents] = {entity: Documents({}, []) for entity in wanted}
-        self._read(wanted, _bodies, found)
-        lacking = {
-            entity: [
-                place
-                for place in places
-                if place not in found[entity].rows and place not in found[entity].unread
-            ]
-            for entity, places in wanted.items()
-        }
-        self._read(lacking, _in_blocks, found)
-        return found
-
-    def _read(
-        self,
-        wanted: Mapping[Entity, Sequence[IdKey]],
-        statement: Callable[[Entity, Sequence[IdKey]], tuple[str, list[object]]],
-        found: dict[Entity, Documents],
-    ) -> None:
-        """Add the versions that the statement finds."""
         kinds = [entity for entity, places in wanted.items() if places]
-        asked = [statements.bounded(*statement(entity, wanted[entity])) for entity in kinds]
+        asked = [statements.bounded(*_bodies(entity, wanted[entity])) for entity in kinds]
+        found: dict[Entity, Documents] = {entity: Documents({}, []) for entity in wanted}
         for entity, each in zip(kinds, statements.together(asked), strict=True):
             read, unread = statements.rows(entity, each)
-            found[entity].rows.update(((row.id, row.key), row) for row in read)
-            found[entity].unread.extend(unread)
+            found[entity] = Documents({(row.id, row.key): row for row in read}, unread)
+        for entity in kinds:
+            rows, unread = found[entity]
+            if lacking := set(wanted[entity]) - rows.keys() - set(unread):
+                more = _from_blocks(entity, lacking)
+                rows.update(more.rows)
+                unread.extend(place for place in wanted[entity] if place in more.unread)
+        return found
 
     def newest(
         self, entity: Entity, id: str, below: Sequence[Key], count: int
@@ -278,21 +272,51 @@ def _next_day(moment: datetime) -> datetime:
 
 def _bodies(entity: Entity, wanted: Sequence[IdKey]) -> tuple[str, list[object]]:
     """The statement that gives these versions as far as a row has their key, and its values."""
-    columns = _columns(wanted)
-    return sql(_BODIES, entity), [*columns, min(columns[1]), max(columns[1])]
+    moments = [key.updated_at for _, key in wanted]
+    values = [
+        [id for id, _ in wanted],
+        moments,
+        [Int4(key.version) for _, key in wanted],
+        *(min(moments), max(moments)),
+    ]
+    return sql(_BODIES, entity), values
 
 
-def _in_blocks(entity: Entity, wanted: Sequence[IdKey]) -> tuple[str, list[object]]:
-    """The statement that gives these versions as far as they are in blocks, and its values."""
-    columns = _columns(wanted)
-    ends = [_next_day(moment) for moment in columns[1]]
-    return sql(_IN_BLOCKS, entity), [*columns, ends, min(columns[1]), max(ends)]
+def _from_blocks(entity: Entity, lacking: Collection[IdKey]) -> Documents:
+    """Those of these versions that are in blocks."""
+    spans: dict[tuple[str, datetime], list[datetime]] = defaultdict(list)
+    for id, key in lacking:
+        spans[id, _next_day(key.updated_at)].append(key.updated_at)
+    columns = [
+        [id for id, _ in spans],
+        [min(moments) for moments in spans.values()],
+        [max(moments) for moments in spans.values()],
+        [end for _, end in spans],
+    ]
+    bounds = [min(columns[1]), max(columns[3])]
+    values = [Int4(statements.READ_BYTES), *columns, *bounds]
+    found = Documents({}, [])
+    product = "product_instance_id" if entity.parent else "NULL::varchar"
+    for *own, moments, versions, source, sources, packed, size in statements.fetch(
+        sql(_BLOCKS, entity, product=product), values
+    ):
+        block = (moments, versions, source, sources, packed, size)
+        if packed is None:
+            first, last = (moments or own[2:3])[0], own[2]
+            found.unread.extend(
+                (id, key)
+                for id, key in lacking
+                if id == own[0] and first <= _microseconds(key.updated_at) <= last
+            )
+            continue
+        for row in statements.unpacked(entity, own, block):
+            if (row.id, row.key) in lacking:
+                found.rows[row.id, row.key] = row
+    return Documents(found.rows, [place for place in found.unread if place not in found.rows])
 
 
-def _columns(wanted: Sequence[IdKey]) -> tuple[list[str], list[datetime], list[Int4]]:
-    ids = [id for id, _ in wanted]
-    keys = [key for _, key in wanted]
-    return ids, [key.updated_at for key in keys], [Int4(key.version) for key in keys]
+def _microseconds(moment: datetime) -> int:
+    return (moment - stored.EPOCH) // timedelta(microseconds=1)
 
 
 def _by_entity(rows: Iterable[tuple[Any, ...]]) -> dict[Named, list[Key]]:

@@ -1,0 +1,205 @@
+"""`python -m benchmarks pack`: plain days and the same days packed, in one run."""
+
+from __future__ import annotations
+
+import random
+import resource
+import time
+from collections.abc import Iterator, Sequence
+from datetime import UTC, date, datetime, timedelta
+from itertools import cycle, islice
+from typing import Any
+
+import msgspec
+import psycopg
+from django.conf import settings
+from psycopg.conninfo import make_conninfo
+from rich.console import Console
+from rich.table import Table
+
+from benchmarks.harness import manage, print_json
+from benchmarks.timeline import READER, _timed, _use
+from benchmarks.timeline_data import BATCH, _copy, _environment, _families
+from history import packing, timeline
+from history.daily import days
+from history.daily.window import EPOCH, MICROSECONDS_PER_DAY
+from history.entities import root
+from history.record import Record
+from history.timeline import Query
+
+ROOT = root()
+NAME = "annals_pack"
+BIG, BIG_VERSIONS = "BIG", 10_000
+READ, READ_VERSIONS, READ_DAYS = 60, 120, 6
+GOALS = {9: 150.0, 2: 220.0}
+
+Figures = dict[str, Any]
+
+
+def run(versions: int = 120_000, as_json: bool = False) -> int:
+    """Measure and print. versions: rows of each of the days of the figures of size and speed."""
+    server = str(settings.ANNALS.database_url)
+    with psycopg.connect(server, autocommit=True) as connection:
+        connection.execute(f"DROP DATABASE IF EXISTS {NAME} WITH (FORCE)")
+        connection.execute(f"CREATE DATABASE {NAME}")
+    conninfo = make_conninfo(server, dbname=NAME)
+    try:
+        figures = _measure(conninfo, versions)
+    finally:
+        _use(server)
+        with psycopg.connect(server, autocommit=True) as connection:
+            connection.execute(f"DROP DATABASE IF EXISTS {NAME} WITH (FORCE)")
+    met = all(each["met"] for each in figures["targets"])
+    if as_json:
+        print_json("pack", figures, met)
+    else:
+        _print(figures)
+    return 0 if met else 1
+
+
+def _measure(conninfo: str, versions: int) -> Figures:
+    manage(_environment(conninfo, 90), "migrate")
+    _use(conninfo)
+    today = datetime.now(UTC).date()
+    histories = _histories()
+    read_days = [today - timedelta(days=10 + number) for number in range(READ_DAYS)]
+    big_day = today - timedelta(days=20)
+    sized = {count: today - timedelta(days=30 + count) for count in GOALS}
+    figures: Figures = {"sizes": {}, "pages": {}}
+    with psycopg.connect(conninfo, autocommit=True) as plain:
+        for day in (*read_days, big_day, *sized.values()):
+            days.create(plain, ROOT.table, day)
+        for count, day in sized.items():
+            _store(plain, _alike(histories, day, count, versions))
+        _store(plain, _read(histories, read_days))
+        _store(plain, _many(histories, big_day))
+        plain.execute("VACUUM (ANALYZE)")
+        before = _pages()
+        for count, day in sized.items():
+            figures["sizes"][count] = _packed(plain, day)
+        for day in (*read_days, big_day):
+            packing.pack(plain, ROOT, day)
+        plain.execute("VACUUM (ANALYZE)")
+        after = _pages()
+        began = time.perf_counter()
+        done = packing.unpack(plain, ROOT, sized[9])
+        figures["unpack"] = round(done.rows / (time.perf_counter() - began))
+    figures["pages"] = {name: (before[name], after[name]) for name in before}
+    figures["memory"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
+    figures["targets"] = _targets(figures)
+    return figures
+
+
+def _histories() -> list[list[Record]]:
+    """The versions of simulated applications themselves."""
+    found = [
+        [each for each in family if not each.product_instance_id and each.data != b"null"]
+        for family in _families()
+    ]
+    return sorted(found, key=len, reverse=True)
+
+
+def _alike(
+    histories: Sequence[Sequence[Record]], day: date, count: int, versions: int
+) -> Iterator[Record]:
+    """Documents with `count` versions each on one day."""
+    start, rest = _start(day), random.Random(count)
+    runs = [
+        history[place : place + count]
+        for history in histories
+        for place in range(0, len(history) - count + 1, count)
+    ]
+    for number, run_ in enumerate(islice(cycle(runs), versions // count)):
+        id = f"{rest.getrandbits(96):024x}"
+        moments = sorted(rest.randrange(MICROSECONDS_PER_DAY) for _ in run_)
+        for record, moment in zip(run_, moments, strict=True):
+            data = bytes(record.data).replace(record.id.encode(), id.encode())
+            data = data.replace(b'"number":"', b'"number":"%d' % number)
+            yield msgspec.structs.replace(record, id=id, updated_at=start + moment, data=data)
+
+
+def _read(histories: Sequence[Sequence[Record]], read: Sequence[date]) -> Iterator[Record]:
+    for number in range(READ):
+        for version, record in enumerate(islice(cycle(histories[number]), READ_VERSIONS)):
+            day = read[-1 - version * len(read) // READ_VERSIONS]
+            moment = _start(day) + version * 100_000_000
+            yield msgspec.structs.replace(
+                record, id=f"R{number}", version=version, updated_at=moment
+            )
+
+
+def _many(histories: Sequence[Sequence[Record]], day: date) -> Iterator[Record]:
+    for version, record in enumerate(islice(cycle(histories[0]), BIG_VERSIONS)):
+        moment = _start(day) + version * 1_000_000
+        yield msgspec.structs.replace(record, id=BIG, version=version, updated_at=moment)
+
+
+def _start(day: date) -> int:
+    return (day - EPOCH).days * MICROSECONDS_PER_DAY
+
+
+def _store(plain: psycopg.Connection[Any], records: Iterator[Record]) -> None:
+    while batch := list(islice(records, BATCH)):
+        _copy(plain, batch)
+
+
+def _packed(plain: psycopg.Connection[Any], day: date) -> Figures:
+    began = time.perf_counter()
+    done = packing.pack(plain, ROOT, day)
+    seconds = time.perf_counter() - began
+    return {
+        "versions": done.rows,
+        "plain": round(done.before / done.rows, 1),
+        "packed": round(done.after / done.rows, 1),
+        "rate": round(done.rows / seconds),
+    }
+
+
+def _pages() -> dict[str, dict[str, float]]:
+    ids = [f"R{number % READ}" for number in range(200)]
+
+    def page(id: str) -> object:
+        return timeline.page(READER, Query(entity=ROOT, id=id))
+
+    return {
+        "120 versions, page of 50": _timed(page, ids),
+        "10,000 versions in a day, page of 50": _timed(page, [BIG] * 60),
+        "10,000 versions in a day, blame": _timed(
+            lambda id: timeline.blame(READER, ROOT, id), [BIG] * 12, 2
+        ),
+    }
+
+
+def _targets(figures: Figures) -> list[Figures]:
+    sizes, pages = figures["sizes"], figures["pages"]
+    usual, big, blame = pages.values()
+    found = [
+        *((f"bytes a version, {count} a document", sizes[count]["packed"], most)
+          for count, most in GOALS.items()),
+        ("page of 50, packed to plain", usual[1]["p50"] / usual[0]["p50"], 1.0),
+        ("10,000 versions, page of 50, ms", big[1]["p50"], 10.0),
+        ("10,000 versions, blame, ms", blame[1]["p50"], 60.0),
+        ("seconds for 40,000 versions, packed", 40_000 / sizes[9]["rate"], 1.0),
+        ("seconds for 60,000 versions, unpacked", 60_000 / figures["unpack"], 1.0),
+        ("memory, MB", figures["memory"], 300.0),
+    ]  # fmt: skip
+    return [
+        {"name": name, "value": round(value, 2), "limit": limit, "met": value <= limit}
+        for name, value, limit in found
+    ]
+
+
+def _print(figures: Figures) -> None:
+    console = Console()
+    table = Table("versions a document", "versions", "bytes plain", "packed", "packed a second")
+    for count, each in figures["sizes"].items():
+        table.add_row(*map(str, (count, *each.values())))
+    console.print(table)
+    table = Table("ms", "plain p50", "plain p95", "packed p50", "packed p95")
+    for name, (before, after) in figures["pages"].items():
+        table.add_row(name, *map(str, (before["p50"], before["p95"], after["p50"], after["p95"])))
+    console.print(table)
+    console.print(f"Unpacked a second: {figures['unpack']:,}")
+    for target in figures["targets"]:
+        word = "met" if target["met"] else "MISSED"
+        console.print(f"{target['name']}: {target['value']} (limit {target['limit']}) {word}")
