@@ -55,9 +55,7 @@ class Done:
     after: int
 
 
-def due(
-    existing: Iterable[Partition], today: date, after_days: int
-) -> list[tuple[str, date]]:
+def due(existing: Iterable[Partition], today: date, after_days: int) -> list[tuple[str, date]]:
     """The days to pack, newest first: finished for after_days, and not packed yet or with many late
     rows. after_days: 0: none. existing: partitions of versions."""
     if not after_days:

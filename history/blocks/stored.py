@@ -60,8 +60,8 @@ def logical(
 ) -> Iterator[Row]:
     """The rows of a table as versions. Those of one document must come together; they are given in
     the order of number and time if they come so, a block by its newest. stored: rows with the
-    columns of BLOCK at the end; read dictionaries before. packed: what to make of each row of a block; keeps the first three values. Raises
-    DamagedBlockError."""
+    columns of BLOCK at the end; read dictionaries before. packed: what to make of each row of a
+    block; keeps the first three values. Raises DamagedBlockError."""
     size = len(BLOCK)
     together: list[Row] = []
     mixed = False
@@ -79,9 +79,7 @@ def logical(
     yield from sorted(together, key=_place) if mixed else together
 
 
-def unpacked(
-    connection: Connection, table: str, row: Row, block: Sequence[Any]
-) -> list[Row]:
+def unpacked(connection: Connection, table: str, row: Row, block: Sequence[Any]) -> list[Row]:
     """The versions in a block, as `logical`. Raises DamagedBlockError, which names the day."""
     with _named(table, row[0], EPOCH + timedelta(microseconds=row[2])):
         return expand(row, block, _asked(connection, block[4]))
@@ -136,7 +134,7 @@ def has_blocks(connection: Connection, source: sql.Composable) -> bool:
     if name is None:
         return False
     row = connection.execute(
-        'SELECT packed_at FROM sealed_day WHERE "table" = %s AND day = to_date(%s, \'YYYYMMDD\')',
+        "SELECT packed_at FROM sealed_day WHERE \"table\" = %s AND day = to_date(%s, 'YYYYMMDD')",
         name.groups(),
     ).fetchone()
     return row is not None and row[0] is not None

@@ -1,7 +1,7 @@
 """The canonical form of stored rows in SQL (seals) and Python (archive): order, bytes, digest."""
 
 import hashlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -120,7 +120,7 @@ class Digest:
 
 def versions(
     connection: Connection, entity: Entity, source: sql.Composable, *, ordered: bool = True
-) -> Iterator[Row]:
+) -> Generator[Row]:
     """The rows of a table of versions as `fields` selects them, in the canonical order, or as they
     come; streamed. Close it, to use the connection again. Raises DamagedBlockError."""
     by = order(connection, entity) if ordered else None
@@ -159,7 +159,7 @@ def _stream(
     wanted: tuple[sql.Composable, str],
     by: sql.Composable | None,
     packed: Callable[[Row], Row],
-) -> Iterator[Row]:
+) -> Generator[Row]:
     """wanted: the select list of plain rows, and the type of the last of it."""
     select, last = wanted
     query = sql.SQL("COPY (SELECT {}, {} FROM {}{}) TO STDOUT (FORMAT BINARY)").format(

@@ -4,6 +4,7 @@ them: their business keys, and a note about each where their day is sealed."""
 from collections.abc import Sequence
 from datetime import date
 from operator import attrgetter
+from typing import Any
 
 from psycopg import errors, sql
 
@@ -72,11 +73,11 @@ def marked(connection: Connection, entity: Entity, finished: Sequence[date]) -> 
     """Those of these days that are sealed, or packed; and which are packed."""
     if not finished:
         return {}
-    found = connection.execute(
+    found: list[Any] = connection.execute(
         'SELECT day, packed_at IS NOT NULL FROM sealed_day WHERE "table" = %s AND day = ANY(%s)',
         (entity.table, list(finished)),
-    )
-    return dict(found.fetchall())
+    ).fetchall()
+    return dict(found)
 
 
 def _columns(rows: Sequence[Row]) -> tuple[list[object], ...]:

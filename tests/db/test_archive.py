@@ -44,11 +44,14 @@ HARD = [
 ]
 
 
+COLUMNS = "id, version, data, updated_at, client_id, author, type"
+
+
 def fill(plain: Connection, rows: int) -> None:
     """Rows whose ids and values are easy to get wrong."""
     days.create(plain, TABLE, OLD)
     noon = datetime(OLD.year, OLD.month, OLD.day, 12, tzinfo=UTC)
-    with plain.cursor() as cursor, cursor.copy(f"COPY {NAME} FROM STDIN") as copy:
+    with plain.cursor() as cursor, cursor.copy(f"COPY {NAME} ({COLUMNS}) FROM STDIN") as copy:
         copy.set_types(["varchar", "int4", "jsonb", "timestamptz", "varchar", "varchar", "int4"])
         for number in range(rows):
             id_ = f"{'aБzЯ'[number % 4]}{number // 12:04}"

@@ -211,6 +211,7 @@ def changed(monkeypatch: pytest.MonkeyPatch) -> Callable[[str | None], date]:
 
     def make(archive: str | None) -> date:
         given = {"ANNALS_RETENTION_DAYS": "9", "ANNALS_AHEAD_DAYS": "1", "ANNALS_SEAL_DAYS": "5"}
+        given["ANNALS_PACK_AFTER_DAYS"] = "0"
         if archive is not None:
             given["ANNALS_ARCHIVE_URL"] = archive
         monkeypatch.setattr(settings, "ANNALS", env.read(given))

@@ -42,6 +42,7 @@ TOPICS = [topic for entity in ENTITIES for topic in entity.topics]
 def short(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nine days of retention; a day is finished five days after its end."""
     given = {"ANNALS_RETENTION_DAYS": "9", "ANNALS_AHEAD_DAYS": "1", "ANNALS_SEAL_DAYS": "5"}
+    given["ANNALS_PACK_AFTER_DAYS"] = "0"
     monkeypatch.setattr(settings, "ANNALS", env.read(given))
 
 

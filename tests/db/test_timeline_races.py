@@ -63,7 +63,7 @@ def loan(store: Store) -> Store:
 
 TASK = BY_NAME["product-task"]
 MERGED = "page AS MATERIALIZED ("
-KEYS = "SELECT version, updated_at FROM product_instance_aud"
+KEYS = "WITH keys AS MATERIALIZED"
 
 
 def test_the_day_leaves_after_the_places_of_a_merged_page_were_read(

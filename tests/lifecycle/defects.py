@@ -15,6 +15,7 @@ from history.archive import manifest, restore, write
 from history.archive.manifest import Manifest
 from history.archive.read import Rows
 from history.archive.store import ArchiveError, Store
+from history.blocks.stored import count
 from history.daily import days
 from history.daily.canonical import Connection
 from history.daily.days import DayState
@@ -107,7 +108,7 @@ def _make_room(connection: Connection, wanted: Manifest) -> days.DayTable:
     place = days.locate(connection, wanted.table, wanted.day)
 
     def check_empty(_: days.DayTable) -> None:
-        if rows := write.count(connection, place.child):
+        if rows := count(connection, place.child):
             raise ArchiveError(f"{wanted.table} {wanted.day} is there and has {rows} rows")
 
     if place.state is DayState.DETACHED and place.comment == days.RESTORED:

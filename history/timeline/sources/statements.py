@@ -18,6 +18,7 @@ from psycopg.rows import tuple_row
 from psycopg.types.numeric import Int4
 
 from history.blocks import stored
+from history.blocks.form import DamagedBlockError
 from history.database import prepared
 from history.documents.jsonb import from_store, shortened
 from history.entities import Entity
@@ -158,7 +159,7 @@ def rows(entity: Entity, found: Iterable[Sequence[Any]]) -> Read:
                 block = (id, *place)
                 texts = stored.texts(connection.connection, entity.table, id, place[0], packed)
             if block != (id, *place):  # the place of a block is that of its first version
-                raise stored.DamagedBlockError(f"{entity.table}: no block of {id} came")
+                raise DamagedBlockError(f"{entity.table}: no block of {id} came")
             data = shortened(from_store(texts[position - 1]))
         names = tuple(more[: NAMED - 8])
         read.append(

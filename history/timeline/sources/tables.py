@@ -287,14 +287,11 @@ def _from_blocks(entity: Entity, lacking: Collection[IdKey]) -> Documents:
     spans: dict[tuple[str, datetime], list[datetime]] = defaultdict(list)
     for id, key in lacking:
         spans[id, _next_day(key.updated_at)].append(key.updated_at)
-    columns = [
-        [id for id, _ in spans],
-        [min(moments) for moments in spans.values()],
-        [max(moments) for moments in spans.values()],
-        [end for _, end in spans],
-    ]
-    bounds = [min(columns[1]), max(columns[3])]
-    values = [Int4(statements.READ_BYTES), *columns, *bounds]
+    lows = [min(moments) for moments in spans.values()]
+    highs = [max(moments) for moments in spans.values()]
+    ids, ends = [id for id, _ in spans], [end for _, end in spans]
+    limit = Int4(statements.READ_BYTES)
+    values: list[object] = [limit, ids, lows, highs, ends, min(lows), max(ends)]
     found = Documents({}, [])
     product = "product_instance_id" if entity.parent else "NULL::varchar"
     for *own, moments, versions, source, sources, packed, size in statements.fetch(
