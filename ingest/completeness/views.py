@@ -4,7 +4,7 @@ import re
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 from math import inf
-from typing import Final
+from typing import Any, Final
 
 from django.contrib import admin
 from django.http import HttpRequest, HttpResponse
@@ -22,7 +22,15 @@ from ingest.completeness.figures import as_json, entries, faults
 from ingest.completeness.losses import Loss
 from ingest.models import Ledger
 
-COUNTS = ("read", "stored", "repeated", "expired", "quarantined", "skipped", "lost")
+COUNTS: Final = {
+    "read": gettext_lazy("Read"),
+    "stored": gettext_lazy("Stored"),
+    "repeated": gettext_lazy("Repeated"),
+    "expired": gettext_lazy("Expired"),
+    "quarantined": gettext_lazy("Quarantined"),
+    "skipped": gettext_lazy("Skipped"),
+    "lost": gettext_lazy("Lost"),
+}
 SILENT = timedelta(minutes=1)
 
 
@@ -30,25 +38,31 @@ def page(request: HttpRequest) -> HttpResponse:
     """The lag is the consumer's last record: a page view does not ask Kafka."""
     entries = figures.entries()
     forecasts = losses.losses(entries)
-    lines = [
-        (
+    lines: dict[bool, list[Any]] = {True: [], False: []}
+    for entry in entries:
+        loss = forecasts.get((entry.topic, entry.partition)) if entry.current else None
+        line = (
             entry,
-            [figure(getattr(entry, name)) for name in COUNTS],
+            [(words, figure(getattr(entry, name))) for name, words in COUNTS.items()],
             figure(entry.lost_acknowledged) if entry.lost_acknowledged else "",
             "?" if entry.lag is None else figure(entry.lag),
-            *_loss(forecasts.get((entry.topic, entry.partition)) if entry.current else None),
+            *_loss(loss),
         )
-        for entry in entries
+        lines[_needs_a_look(entry, loss)].append(line)
+    totals = [
+        (words, figure(sum(getattr(each, name) for each in entries)))
+        for name, words in COUNTS.items()
     ]
-    totals = [figure(sum(getattr(entry, name) for entry in entries)) for name in COUNTS]
     return render(
         request,
         "ingest/completeness.html",
         {
             **admin.site.each_context(request),
             "title": _("Completeness"),
-            "lines": lines,
+            "wrong": lines[True],
+            "right": lines[False],
             "totals": totals,
+            "counted": COUNTS.values(),
             "faults": figures.faults(entries),
             "silent_since": silent_since(entries),
             "gaps": gaps.totals(),
@@ -67,6 +81,14 @@ def page(request: HttpRequest) -> HttpResponse:
             ],
         },
     )
+
+
+def _needs_a_look(entry: Ledger, loss: Loss | None) -> bool:
+    """Whether the page shows a partition first: it is wrong, or not read to its end."""
+    away = entry.current and not entry.retired and clock.now() - entry.checked_at > SILENT
+    behind = entry.lag != 0 and not entry.retired
+    halted = entry.halted_at is not None
+    return bool(halted or away or behind or figures.faults([entry]) or (loss and loss.pressing))
 
 
 def silent_since(entries: Sequence[Ledger]) -> datetime | None:

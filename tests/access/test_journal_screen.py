@@ -65,7 +65,9 @@ def page(client: Client, **query: object) -> str:
 
 def logins(client: Client, **query: object) -> list[str]:
     """The logins of the rows of a page, in their order, without the officer's own."""
-    found = re.findall(r'<td><a href="/admin/journal/\?login=([^"]*)"', page(client, **query))
+    found = re.findall(
+        r'<td class="who"><a href="/admin/journal/\?login=([^"]*)"', page(client, **query)
+    )
     return [login for login in found if login != "privacy"]
 
 
@@ -152,7 +154,7 @@ def test_pages_go_by_key_and_lose_nothing(privacy: Client, monkeypatch: pytest.M
     for _ in range(4):
         add("new", 0)  # comes in while somebody reads on
         text = html.unescape(privacy.get(address).content.decode())
-        found += re.findall(r'<td><a href="/admin/journal/\?login=(l\d)"', text)
+        found += re.findall(r'<td class="who"><a href="/admin/journal/\?login=(l\d)"', text)
         older = re.search(r'rel="next" href="([^"]*)"', text)
         address = older[1] if older else ""
     assert sorted(found) == [f"l{number}" for number in range(10)]
@@ -366,3 +368,15 @@ def test_no_export_without_a_row(store: Store, tmp_path: Any, settings: Any) -> 
     assert ended.value.returncode == 2
     assert "the access journal cannot be written" in str(ended.value)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_one_look_is_one_line(privacy: Client) -> None:
+    """What else is known of it is folded, and nothing of it is left out."""
+    add("first", reason="Жалоба 17", entity_id="R1", path="/a", moment="2026-01-01T00:00:00+00:00")
+    [row] = re.findall(r'<tr class="shown">.*?</tr>', page(privacy, login="first"), re.DOTALL)
+    line, folded = row.split("<details>")
+    for word in ("first", "история", "R1", "Жалоба 17", "показано"):
+        assert word in line, word
+    for word in ("R1", "/a", "Жалоба 17", f"GET {API}", "203.0.113.7", "r-first"):
+        assert word in folded, word
+    assert "203.0.113.7" not in line

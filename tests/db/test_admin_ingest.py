@@ -113,3 +113,20 @@ def test_an_empty_ledger_says_so(db: None, client: Client) -> None:
     page = login(client, "ops").get("/admin/completeness/")
     assert page.status_code == 200
     assert "<table" not in page.content.decode()
+
+
+def test_what_is_wrong_comes_first_and_the_rest_is_folded(
+    kept: Quarantined, client: Client
+) -> None:
+    now = datetime.now(UTC)
+    for number, end in ((3, 10), (4, 11)):
+        Ledger.objects.create(
+            topic=TOPIC, topic_id="t1", partition=number, first_offset=0, next_offset=10, read=10,
+            stored=10, high_watermark=end, end_known_at=now, updated_at=now, checked_at=now,
+        )  # fmt: skip
+    ops = login(client, "ops")
+    wrong, right = text(ops.get("/admin/completeness/")).split("1 раздел прочитан до конца")
+    assert [f"{TOPIC}[{number}]" in wrong for number in (2, 3, 4)] == [True, False, True]
+    assert f"{TOPIC}[3]" in right
+    Ledger.objects.filter(partition=3).update(stored=9)
+    assert "прочитан до конца" not in text(ops.get("/admin/completeness/"))

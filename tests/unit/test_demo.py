@@ -5,11 +5,13 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, date, datetime, timedelta
 from itertools import islice, pairwise
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from annals.demo import cron
 from annals.demo.simulator import (
     Message,
     Plan,
@@ -24,6 +26,7 @@ from history.record import ChangeType
 from ingest.source.decode import decode
 from ingest.source.message import Message as Received
 
+ROOT_FOLDER = Path(__file__).parents[2]
 # Bytes of a message value, and versions of a document, by quantile.
 SIZES = {0.25: 1_356, 0.5: 1_647, 0.75: 1_934, 0.9: 2_650, 0.95: 3_310, 0.99: 6_501}
 VERSIONS = {0.5: 4, 0.95: 12, 0.99: 22}
@@ -139,3 +142,15 @@ def test_days_without_a_bound_are_refused() -> None:
         plan(NOW, 1, days=3.0)
     with pytest.raises(PlanError):
         plan(NOW, 1, days=3.0, seconds=10.0)
+
+
+def test_the_demo_runs_every_cron_job_and_goes_on_after_one_that_fails(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    table = (ROOT_FOLDER / "docs/operations.md").read_text()
+    assert len(cron.JOBS) == 4
+    for words, _ in cron.JOBS:
+        assert f"`annals {' '.join(words)}`" in table
+    cron._run("no-such-command")
+    cron._run("partitions", "no-such-action")
+    assert "no-such-action" in caplog.text

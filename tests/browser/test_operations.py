@@ -1,0 +1,93 @@
+"""What an operator sees in a browser, at both widths and in both themes: nothing is wider than the
+window, text stands out, and a look of the journal is one line."""
+
+from datetime import timedelta
+
+import pytest
+from playwright.sync_api import expect
+from pytest_django import DjangoDbBlocker
+
+from history.base import clock
+from history.entities import ROOT
+from ingest.models import JobRun, Ledger, Pace, Quarantined
+from tests.browser.conftest import Open
+from tests.browser.test_screens import CONTRAST, UNFOLD, WHOLE, fits
+
+pytestmark = [pytest.mark.browser, pytest.mark.django_db]
+
+assert ROOT is not None
+TOPIC = ROOT.topics[0]
+SCREENS = [
+    "/admin/operations/",
+    "/admin/days/",
+    f"/admin/days/?day={clock.now():%Y-%m-%d}",
+    "/admin/quarantine/",
+    f"/admin/quarantine/ask/?action=retry&reason=not_json&topic={TOPIC}",
+    "/admin/completeness/",
+]
+HEIGHTS = "[...document.querySelectorAll('.journal tbody tr')].map(row => row.offsetHeight)"
+
+
+@pytest.fixture(scope="module", autouse=True)
+def figures(documents: None, django_db_blocker: DjangoDbBlocker) -> None:
+    """A halted partition and one that is read, bad messages, a job, and rates."""
+    with django_db_blocker.unblock():
+        now = clock.now()
+        for number in range(2):
+            Ledger.objects.create(
+                topic=TOPIC, topic_id="t" * 22, partition=number, first_offset=0, next_offset=10**9,
+                read=10**9, stored=10**9, high_watermark=10**9, end_known_at=now, updated_at=now,
+                checked_at=now, halted_at=None if number else now,
+                halted_why="" if number else "20 bad messages in a row",
+            )  # fmt: skip
+            Quarantined.objects.create(
+                topic=TOPIC, topic_id="t", partition=number, offset=7, reason="not_json",
+                detail="Ш" * 300, client_id="w" * 64 if number else "", first_seen=now,
+            )  # fmt: skip
+            Pace.objects.create(
+                slot=number, at=now - timedelta(minutes=20 - 10 * number), came=900 * number,
+                read=800 * number, stored=800 * number,
+            )  # fmt: skip
+        JobRun.objects.create(name=JobRun.RETRY, started_at=now, outcome="stored 2")
+
+
+@pytest.mark.parametrize("width", [390, 1280])
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_nothing_is_wider_than_the_window_and_text_stands_out(
+    visit: Open, width: int, theme: str
+) -> None:
+    window = {"width": width, "height": 900}
+    page = visit("/admin/", login="ops", viewport=window, color_scheme=theme)
+    for address in SCREENS:
+        page.goto(address)
+        page.evaluate(UNFOLD)
+        assert fits(page), address
+        assert page.evaluate(CONTRAST) == [], address
+
+
+def test_a_number_leads_to_its_page_and_a_group_to_a_question(visit: Open) -> None:
+    page = visit("/admin/", login="ops")
+    expect(page.locator(".verdict h1")).to_contain_text("Чтение остановлено")
+    expect(page.locator(".rates rect")).to_have_count(1)
+    page.locator(".figures").get_by_role("link", name="Карантин").click()
+    page.get_by_role("link", name="Отказаться…").first.click()
+    page.get_by_role("button", name="Отказаться").click()
+    expect(page.locator(".errorlist")).to_be_visible()
+    page.get_by_label("Причина").fill("сервис предупреждён")
+    page.get_by_role("button", name="Отказаться").click()
+    expect(page.locator(".messagelist")).to_contain_text("Записано")
+    expect(page.locator(".asked li")).to_contain_text("сервис предупреждён")
+
+
+@pytest.mark.parametrize(("width", "line"), [(390, 60), (1280, 44)])
+def test_one_look_is_one_line(visit: Open, width: int, line: int) -> None:
+    visit(WHOLE)
+    visit(f"/admin/history/?q={'длинное' * 20}")
+    page = visit("/admin/journal/", login="privacy", viewport={"width": width, "height": 800})
+    heights = page.evaluate(HEIGHTS)
+    assert heights
+    assert max(heights) <= line
+    assert fits(page)
+    page.locator(".journal summary").first.click()
+    expect(page.locator(".journal details .panel").first).to_be_in_viewport()
+    assert fits(page)
