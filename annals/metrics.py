@@ -169,6 +169,15 @@ DAYS_PENDING: Final = REGISTER.collected_gauge(
     "Days whose detach was interrupted by an open transaction.",
     table=TABLE,
 )
+DAYS_PACKED: Final = REGISTER.collected_gauge(
+    "annals_store_days_packed", "days", "Days that are packed.", table=TABLE
+)
+DAYS_TO_PACK: Final = REGISTER.collected_gauge(
+    "annals_store_days_to_pack",
+    "days",
+    "Days with rows that are not packed a day after they should be; 0 where no day is packed.",
+    table=TABLE,
+)
 MAINTAIN_STARTED: Final = REGISTER.collected_gauge(
     "annals_maintain_timestamp_seconds",
     "Unix time",

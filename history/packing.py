@@ -5,6 +5,7 @@ short transaction. Until then nothing is changed, so a run that is killed leaves
 """
 
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
@@ -73,6 +74,26 @@ def due(existing: Iterable[Partition], today: date, after_days: int) -> list[tup
                 found.append(place)
     found += [plain[name] for name in with_rows(list(plain))]
     return sorted(found, key=itemgetter(1), reverse=True)
+
+
+# An empty day has its indexes.
+_EMPTY_BYTES: Final = 64 * 1024
+
+
+def states(
+    existing: Iterable[Partition], today: date, after_days: int
+) -> tuple[Counter[str], Counter[str]]:
+    """By table the days that are packed, and those that have rows and are overdue: not packed a day
+    after they should be. One query."""
+    packed = dict(_packed_at())
+    done, overdue = Counter[str](), Counter[str]()
+    end = today - timedelta(days=max(after_days, YOUNGEST_DAYS) + 1)
+    for part in existing:
+        if (part.table, part.day) in packed:
+            done[part.table] += 1
+        elif after_days and part.day and part.day < end and part.bytes > _EMPTY_BYTES:
+            overdue[part.table] += 1
+    return done, overdue
 
 
 def _packed_at() -> Iterator[tuple[tuple[str, date], datetime]]:
@@ -145,6 +166,8 @@ class _Rewrite:
 
     def _place(self) -> DayTable:
         place = days.locate(self._connection, self._entity.table, self._day)
+        if day_snapshot.spread(self._connection, self._entity.table):
+            raise NotPackable("the days of a cluster are not packed")
         if place.state is not DayState.ATTACHED or not place.ours:
             raise NotPackable(
                 f"{self._entity.table} has no partition of {self._day} that Annals made"

@@ -23,14 +23,15 @@ from prometheus_client.registry import Collector
 
 from annals import metrics
 from annals.access.journal import days as journal
-from history import distribution
+from history import distribution, packing
 from history.base import clock
 from history.base.error_text import describe
+from history.entities import ENTITIES
 from history.gaps import read
 from history.gaps import run as gap_runs
 from history.metric import single
 from history.models import ArchivedDay, FieldLabel
-from history.partitions import state
+from history.partitions import catalog, state
 from history.partitions.plan import Policy
 from history.seals.verification import latest
 from ingest.completeness import figures, losses
@@ -56,6 +57,21 @@ def tables() -> Iterator[Metric]:
         family = make()
         for table in found:
             family.add_metric([table.table], getattr(table, field))
+        yield family
+
+
+def packed() -> Iterator[Metric]:
+    """How far the days of versions are packed."""
+    existing = catalog.read(connection, [entity.table for entity in ENTITIES])
+    after = settings.ANNALS.pack_after_days
+    for make, counts in zip(
+        (metrics.DAYS_PACKED, metrics.DAYS_TO_PACK),
+        packing.states(existing, clock.now().date(), after),
+        strict=True,
+    ):
+        family = make()
+        for entity in ENTITIES:
+            family.add_metric([entity.table], counts[entity.table])
         yield family
 
 
@@ -167,6 +183,7 @@ class StoreCollector(Collector):
                 *self._ledger_and_faults(),
                 _quarantine(),
                 *tables(),
+                *packed(),
                 *last_run(),
                 *archive(),
                 *verification(),

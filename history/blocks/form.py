@@ -18,7 +18,7 @@ from history.failure.complaints import Complaint
 MOST_VERSIONS: Final = 64
 # A larger document is alone in its block.
 MOST_BYTES: Final = 256 * 1024
-LEVEL: Final = 3
+LEVEL: Final = 6
 # No document has a line feed: PostgreSQL's text of JSONB escapes it in texts, and has no other.
 BETWEEN: Final = b"\n"
 # Documents of deletions that have none stay as they are: SQL looks for them.

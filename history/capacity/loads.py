@@ -11,6 +11,7 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 
 from history.distribution.disk_use import held
 from history.entities import CHILDREN, ENTITIES, ROOT, Entity
+from history.models import SealedDay
 from history.partitions.catalog import Partition
 
 SECONDS_PER_DAY: Final = 86_400
@@ -19,6 +20,11 @@ SAMPLE_DAYS: Final = 7
 # 2,119 / 1,856: decision 31), and bytes of index for each row, with random keys.
 DATA_PER_MESSAGE_BYTE: Final = 1.17
 INDEX_PER_ROW: Final = {True: 80.0, False: 155.0}  # the root kind has one index, the others two
+# Of the bytes of a day those that it has when it is packed, measured by `python -m benchmarks pack`
+# with four versions of a document a day; and the days that are plain beside those that wait for it:
+# the current one, and one that is packed.
+PACKED_SHARE: Final = 0.08
+PLAIN_DAYS: Final = 2
 # Share added for vacuum, for the sort of a day that is sealed or archived, for time to react.
 RESERVE: Final = 0.2
 # Share of messages of the root kind, and their size relative to the mean of all messages.
@@ -60,9 +66,13 @@ class Load:
     data: float
     index: float
 
-    def need(self, retention_days: int) -> Need:
-        """With all days of retention and the current day."""
-        rows = self.rows_per_day * (retention_days + 1)
+    def need(self, retention_days: int, pack_after_days: int) -> Need:
+        """With all days of retention and the current day. pack_after_days: 0: no day is packed."""
+        days: float = retention_days + 1
+        if pack_after_days:
+            plain = min(days, pack_after_days + PLAIN_DAYS)
+            days = plain + (days - plain) * PACKED_SHARE
+        rows = self.rows_per_day * days
         return Need(rows * self.data, rows * self.index)
 
 
@@ -96,8 +106,14 @@ def from_rate(rps: float, average_bytes: float) -> list[Load]:
 def measured(
     connection: BaseDatabaseWrapper, parts: Sequence[Partition], today: date
 ) -> Measured | None:
-    """The loads of the last SAMPLE_DAYS complete days with rows, by ANALYZE; else None."""
-    complete = [part for part in parts if part.day and part.day < today and part.rows]
+    """The loads of the last SAMPLE_DAYS complete days with rows that are plain, by ANALYZE; else
+    None."""
+    packed = set(SealedDay.objects.filter(packed_at__isnull=False).values_list("table", "day"))
+    complete = [
+        part
+        for part in parts
+        if part.day and part.day < today and part.rows and (part.table, part.day) not in packed
+    ]
     days = sorted({part.day for part in complete if part.day})[-SAMPLE_DAYS:]
     if not days:
         return None

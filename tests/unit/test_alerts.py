@@ -289,6 +289,10 @@ CASES = [
         web("annals_store_days_pending", 'table="a"', "0+0x10 1+0x150 0+0x10"),
         quiet=(10, 120), fires=(135,), clears=163, labels={"table": "a"},
         summary="a: days whose detach was interrupted and not completed: 1"),
+    Case("AnnalsDaysNotPacked",
+        web("annals_store_days_to_pack", 'table="a"', "0+0x10 2+0x100 0+0x10"),
+        quiet=(10 * 60, 80 * 60), fires=(90 * 60,), clears=113 * 60, interval="1h",
+        summary="Finished days that are not packed, and take ten times the disk: 2"),
     # full now, and later not
     Case("AnnalsDiskFills", {
         f"node_filesystem_avail_bytes{{{DISK}}}": "50+0x10 10+0x60 50+0x500",

@@ -113,6 +113,6 @@ def test_catching_up_ends_with_all_read(backlogs: dict[int, Backlog], rate: floa
 
 
 def test_retention_keeps_the_current_day_too() -> None:
-    found = Load("product_instance_aud", 1_000_000, 1_800, 80).need(90)
+    found = Load("product_instance_aud", 1_000_000, 1_800, 80).need(90, 0)
     assert found.data + found.index == pytest.approx(91 * 1_000_000 * 1_880)
     assert found.total == pytest.approx(1.2 * (found.data + found.index))

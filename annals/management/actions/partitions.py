@@ -39,7 +39,7 @@ from history.partitions.exclusive import NoRunLockError, reconnect, run_lock
 from history.partitions.maintain import Outcome, maintain
 from history.partitions.plan import Holds, Policy, plan
 from history.partitions.strategy import DayPartition
-from history.seals import late_rows, verification
+from history.seals import day_snapshot, late_rows, verification
 from history.seals.finished import due, seal_days
 from history.seals.seal import NotSealable, seal
 from history.search_index import backfill as search_retention
@@ -218,6 +218,8 @@ class Run:
         """Pack finished days, one after another, at a rate that nobody notices. None is begun after
         PACKING_S: the next run goes on."""
         with run_lock():
+            if day_snapshot.spread(connection.connection, ENTITIES[0].table):
+                return
             existing = catalog.read(connection, [entity.table for entity in ENTITIES])
             days = packing.due(existing, self.policy.today, settings.ANNALS.pack_after_days)
             waiting = may_get_rows(set(days))

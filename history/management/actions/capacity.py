@@ -28,12 +28,16 @@ def run(command: BaseCommand, **options: Any) -> None:
         if found is None:
             raise CommandError("no complete day has rows yet. Give --rps and --avg-bytes.")
         loads, basis = found.loads, f"days {found.since} to {found.until}"
-    needs = {load.table: load.need(days) for load in loads}
+    after = options["pack_after_days"]
+    if after is None:
+        after = settings.ANNALS.pack_after_days
+    needs = {load.table: load.need(days, after) for load in loads}
     total = sum(needs.values(), Need())
     if options["json"]:
         answer = {
             "basis": basis,
             "retentionDays": days,
+            "packAfterDays": after,
             "tables": {table: _object(each) for table, each in needs.items()},
             "total": _object(total),
         }
@@ -46,8 +50,9 @@ def run(command: BaseCommand, **options: Any) -> None:
     table.add("total", f"{sum(load.rows_per_day for load in loads):,.0f}", "", *_cells(total))
     print_table(command.stdout, table)
     command.stdout.write(
-        f"From {basis}, for {counted(days, 'day')} and the current day, without WAL; reserve is "
-        "20% of the rest."
+        f"From {basis}, for {counted(days, 'day')} and the current day, "
+        + (f"packed {counted(after, 'day')} after their end, " if after else "none packed, ")
+        + "without WAL; reserve is 20% of the rest."
     )
 
 

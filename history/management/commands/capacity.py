@@ -26,6 +26,11 @@ class Command(BaseCommand):
             type=whole(1, MOST_DAYS),
             help="retention in days (default: ANNALS_RETENTION_DAYS)",
         )
+        parser.add_argument(
+            "--pack-after-days",
+            type=whole(0, MOST_DAYS),
+            help="days after which a day is packed, 0: never (default: ANNALS_PACK_AFTER_DAYS)",
+        )
         parser.add_argument("--json", action="store_true", help="print JSON")
 
     def handle(self, *_: Any, **options: Any) -> None:
