@@ -44,7 +44,10 @@ def test_loads_are_those_of_complete_days() -> None:
 def test_the_command_measures_the_days_that_there_are() -> None:
     with raw() as plain:
         simulated.load(plain, BEFORE, applications=60)
-    short, long = (json.loads(capacity("--json", "--days", days)) for days in ("30", "90"))
+    short, long = (
+        json.loads(capacity("--json", "--days", days, "--pack-after-days", "0"))
+        for days in ("30", "90")
+    )
     assert short["basis"].endswith(str(BEFORE))
     assert set(short["tables"]) == set(simulated.TABLES)
     assert long["total"]["data"] == pytest.approx(short["total"]["data"] * 91 / 31)
@@ -56,3 +59,10 @@ def test_given_figures_need_no_partition() -> None:
     assert "17,280,000" in capacity(*words)
     parts = json.loads(capacity(*words, "--json"))["total"]
     assert parts["total"] == pytest.approx(parts["data"] + parts["index"] + parts["reserve"])
+
+
+def test_packed_days_need_a_share_of_plain_ones() -> None:
+    words = ("--rps", "200", "--json")
+    plain = json.loads(capacity(*words, "--pack-after-days", "0"))["total"]["total"]
+    packed = json.loads(capacity(*words))["total"]["total"]
+    assert packed == pytest.approx(plain * (4 + 87 * 0.08) / 91)
