@@ -4,7 +4,6 @@ import html
 import json
 import os
 import re
-import shutil
 import subprocess
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -17,7 +16,7 @@ import requests
 from requests.cookies import RequestsCookieJar
 
 from annals.embedded import process
-from tests import need
+from tests import npm
 
 HERE = Path(__file__).parent / "provider"
 SCOPE = "topst-product-maintenance-changelog"
@@ -25,25 +24,8 @@ SECRET = "a secret of the tests"
 
 
 def installed() -> Path:
-    """The folder with the provider's modules, filled once and kept in the user's cache."""
-    need.node()
-    folder = Path.home() / ".cache" / "annals" / "oidc-provider"
-    lock = (HERE / "package-lock.json").read_bytes()
-    done = folder / "installed.json"
-    folder.mkdir(parents=True, exist_ok=True)
-    with process.exclusive(folder / "lock"):
-        if done.exists() and done.read_bytes() == lock:
-            return folder
-        for name in ("package.json", "package-lock.json"):
-            shutil.copy(HERE / name, folder)
-        subprocess.run(
-            ["npm", "ci", "--ignore-scripts", "--no-audit", "--no-fund"],
-            cwd=folder,
-            check=True,
-            capture_output=True,
-        )
-        done.write_bytes(lock)
-    return folder
+    """The folder with the provider's modules."""
+    return npm.installed(HERE, "oidc-provider")
 
 
 def free_port() -> int:

@@ -64,7 +64,7 @@ def test_many_changes_are_folded(store: Store, support: Client) -> None:
 
 def test_a_snapshot_keeps_every_digit(store: Store, support: Client) -> None:
     store.add("A1", 0, '{"n": 12345678901234567890.10, "s": "</pre><b>"}', 0)
-    page = support.get(f"{A1}versions/0/")
+    page = support.get(f"{A1}versions/0/?as=json")
     assert "12345678901234567890.10" in page.content.decode()
     assert "</pre><b>" not in page.content.decode()
     file = support.get(f"{A1}versions/0/?download=1")
@@ -75,6 +75,30 @@ def test_a_snapshot_keeps_every_digit(store: Store, support: Client) -> None:
     assert '"n": 12345678901234567890.10' in file.content.decode()
 
 
+def test_a_version_has_an_address_of_its_own(documents: Store, support: Client) -> None:
+    own = re.search(r'class="version-number" href="([^"]+)"', support.get(A1).content.decode())
+    assert own
+    assert own[1].startswith(f"{A1}versions/1/?at=")
+    for number in range(2, 60):
+        documents.add("A1", number, {"name": "Ипотека", "rate": str(number)}, number)
+    page = support.get(own[1].replace("&amp;", "&"))
+    said = text(page)
+    assert "Ставка 18,4 % 17,9 %" in said
+    assert "<title>Ипотека · версия 1 | Annals</title>" in page.content.decode()
+    assert "Документ целиком: 2 поля" in said
+    tab = re.search(r'href="([^"]+)">JSON</a>', page.content.decode())
+    assert tab
+    assert "&quot;17.9&quot;" in support.get(tab[1].replace("&amp;", "&")).content.decode()
+
+
+def test_each_kind_of_page_has_its_own_window_title(documents: Store, support: Client) -> None:
+    pages = (A1, WHOLE, f"{A1}state/", "/admin/at/A1/", f"{A1}versions/0/", f"{A1}versions/1/")
+    bodies = [support.get(one).content.decode() for one in (*pages, f"{A1}compare/?from=0&to=1")]
+    titles = [re.findall("<title>(.*?)</title>", body)[0] for body in bodies]
+    assert len(set(titles)) == len(titles)
+    assert all(title.startswith("Ипотека · ") for title in titles)
+
+
 def test_pages_lead_to_the_last_and_back(store: Store, support: Client) -> None:
     for number in range(120):
         store.add("A1", number, {"n": number}, number)
@@ -82,18 +106,18 @@ def test_pages_lead_to_the_last_and_back(store: Store, support: Client) -> None:
     address = A1
     while address:
         page = support.get(address).content.decode()
-        seen.append(re.findall(r'href="#v(\d+)"', page))
+        seen.append(re.findall(r'id="v(\d+)"', page))
         address = link(page, "next")
     assert [len(numbers) for numbers in seen] == [50, 50, 20]
     assert [int(number) for numbers in seen for number in numbers] == list(range(119, -1, -1))
     assert "Начало сохранённой истории" in page
     back = link(page, "prev")
-    assert re.findall(r'href="#v(\d+)"', support.get(back).content.decode()) == seen[1]
+    assert re.findall(r'id="v(\d+)"', support.get(back).content.decode()) == seen[1]
     said = text(support.get(f"{A1}?page=v1:nonsense"))
     assert "Адрес страницы не подходит. Показаны новейшие версии." in said
     assert "Новее" not in said
     first = link(support.get(back).content.decode(), "prev")
-    assert re.findall(r'href="#v(\d+)"', support.get(first).content.decode()) == seen[0]
+    assert re.findall(r'id="v(\d+)"', support.get(first).content.decode()) == seen[0]
 
 
 def test_a_page_says_how_complete_it_is(documents: Store, support: Client) -> None:

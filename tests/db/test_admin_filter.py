@@ -63,7 +63,7 @@ def test_only_conditions_that_are_used_are_counted(documents: Store, support: Cl
     assert summary(support.get(f"{A1}?type=FOO&from=x").content.decode()) == "Фильтр"
     page = support.get(f"{A1}?type=FOO&author=m.ivanov").content.decode()
     assert "1 условие" in summary(page)
-    assert set(re.findall(r'href="#v(\d+)"', page)) == {"0"}
+    assert set(re.findall(r'id="v(\d+)"', page)) == {"0"}
 
 
 def test_the_next_page_keeps_the_conditions_that_are_used(store: Store, support: Client) -> None:
@@ -104,7 +104,7 @@ def named(store: Store) -> Store:
 
 
 def shown(page: str) -> list[str]:
-    return re.findall(r'href="#v(\d+)', page)
+    return re.findall(r'<li class="version[^"]*" id="v(\d+)', page)
 
 
 @pytest.mark.parametrize("address", [A1, WHOLE])
@@ -149,7 +149,7 @@ def test_names_are_as_good_as_logins_and_paths(
             "Так зовут нескольких: Семёнов Павел (p.semenov2), Семёнов Пётр (p.semenov). "
             "Введите логин.",
         ),
-        ({"path": "сумма"}, "Поле", "Так называется несколько полей: "),
+        ({"path": "сумма"}, "Поле", "Так называются несколько полей. Выберите одно из них."),
         ({"path": "Ставка НДС"}, "Поле", "Поля с таким названием нет."),
     ],
 )
@@ -160,6 +160,17 @@ def test_a_name_of_several_or_of_none_is_said(
     assert notice(page).startswith(f"Задано неверно и не учтено: «{condition}».")
     assert error in html.unescape(page)
     assert shown(page) == ["2", "1", "0"]
+
+
+def test_each_of_the_fields_with_the_name_is_offered(store: Store, support: Client) -> None:
+    for number, (rate, base) in enumerate([("1", "1"), ("2", "1"), ("2", "2")]):
+        store.add("A1", number, {"rate": rate, "baseRate": base}, number, author="m.ivanov")
+    asked = {"path": "ставка", "author": "m.ivanov"}
+    offered = re.findall(r'href="([^"]*path=[^"]*)">[^<]*<span class="ident">(/[^<]*)</span>',
+                         support.get(A1, asked).content.decode())  # fmt: skip
+    found = {path: shown(support.get(html.unescape(url)).content.decode()) for url, path in offered}
+    assert (found["/rate"], found["/baseRate"]) == (["1"], ["2"])
+    assert all("author=m.ivanov" in url for url, _ in offered)
 
 
 @pytest.mark.parametrize("address", [A1, WHOLE])

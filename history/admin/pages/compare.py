@@ -54,7 +54,14 @@ def page(request: HttpRequest, reader: Reader, entity: Entity, id: str) -> HttpR
         request,
         "history/compare.html",
         {
-            **heads.context(request, reader, entity, id, found.after),
+            **heads.context(
+                request,
+                reader,
+                entity,
+                id,
+                found.after,
+                name=_("versions {old} and {new}").format(old=old, new=new),
+            ),
             "from_version": old,
             "to_version": new,
             "columns": [
@@ -92,7 +99,7 @@ def _ask_for_versions(
         newest = timeline.newest(reader, entity, id)
     except timeline.NotFoundError as error:
         return not_found_page(request, reader, entity, id, error)
-    context = heads.context(request, reader, entity, id, newest)
+    context = heads.context(request, reader, entity, id, newest, name=_("comparison"))
     notes = [_("Enter the numbers of two versions.")]
     return render(request, "history/compare.html", {**context, "notes": notes})
 

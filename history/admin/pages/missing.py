@@ -41,6 +41,7 @@ def not_found_page(
             **admin.site.each_context(request),
             "title": f"{title(entity)} {id}",
             "query": id,
+            "hide_finder": True,
             "why": why,
             "unanswered": reader.old.asked.failed,
             "fate": fate,

@@ -1,4 +1,4 @@
-"""The stored snapshot of one version, to read, to copy and to download."""
+"""One version at an address of its own: what it changed; its JSON, to copy and to download."""
 
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
@@ -8,13 +8,16 @@ from django.utils.translation import gettext as _
 from history import masking, timeline
 from history.admin.pages.missing import not_found_page
 from history.admin.parts import heads, links
-from history.admin.parts.cards import fields_of
+from history.admin.parts.cards import CardBuilder, fields_of
 from history.admin.parts.change_rows import steps
 from history.admin.parts.value_html import coloured
+from history.admin.parts.values import members
 from history.admin.site.access import may_view_history
 from history.documents.exactjson import indented
 from history.entities import Entity
-from history.timeline import Reader, Version
+from history.timeline import Include, Reader, Version
+
+CHANGES = frozenset({Include.CHANGES})
 
 
 @may_view_history
@@ -22,16 +25,18 @@ def page(
     request: HttpRequest, reader: Reader, entity: Entity, id: str, version: int
 ) -> HttpResponse:
     """?at= says which version is meant where a producer gave the number twice; without it the
-    younger one. With ?download=1 the JSON itself. 404 with a reason."""
+    younger one. ?as=json: the JSON instead of the difference; ?download=1: as a file. 404 with a
+    reason."""
     made = links.parse_moment(request.GET.get(links.AT))
     try:
-        found = timeline.version(reader, entity, id, version, frozenset(), made)
+        found = timeline.version(reader, entity, id, version, CHANGES, made)
         twins = heads.other_versions(reader, entity, id, version, [found.updated_at])
     except timeline.NotFoundError as error:
         return not_found_page(request, reader, entity, id, error)
-    text = indented(found.snapshot)
     if "download" in request.GET:
-        response = HttpResponse(text, content_type="application/json; charset=utf-8")
+        response = HttpResponse(
+            indented(found.snapshot), content_type="application/json; charset=utf-8"
+        )
         name = get_valid_filename(f"{entity.name}-{id}-v{version}.json")
         response.headers["Content-Disposition"] = f'attachment; filename="{name}"'
         return response
@@ -40,12 +45,14 @@ def page(
         request,
         "history/snapshot.html",
         {
-            **heads.context(request, reader, entity, id, found),
-            "text": text,
-            "json": coloured(text),
+            **heads.context(
+                request, reader, entity, id, found, name=_("version {n}").format(n=version)
+            ),
+            **_shown(request, found),
             "hidden": _unmaskable(request, found),
             "twins": twins,
-            "download_url": f"{links.snapshot(entity, id, version, found.updated_at)}&download=1",
+            "own_url": links.snapshot(entity, id, version, found.updated_at),
+            "json_url": links.as_json(entity, id, version, found.updated_at),
             "previous": previous,
             "previous_url": "" if previous is None else links.snapshot(entity, id, previous),
             "compare_url": ""
@@ -57,6 +64,24 @@ def page(
             ),
         },
     )
+
+
+def _shown(request: HttpRequest, found: Version) -> dict[str, object]:
+    """The JSON, or the version as on the timeline and its fields."""
+    if request.GET.get("as") == "json":
+        return {"json": coloured(indented(found.snapshot))}
+    entity, address = found.entity, links.timeline(found.entity, found.id)
+    builder = CardBuilder(
+        newest=None,
+        merged=False,
+        path_filter=lambda kind, id, path: links.with_path(links.timeline(kind, id), path, {}),
+        maker_filter=lambda each: links.with_maker(address, each, {}),
+        path=None,
+        twice={},
+    )
+    [card] = builder.build([found])
+    document = found.data if isinstance(found.data, dict) and not card["snapshot"] else {}
+    return {"card": card, "items": members(document, fields_of(entity, builder.room), "", 1)}
 
 
 def _unmaskable(request: HttpRequest, found: Version) -> list[tuple[str, str, str]]:

@@ -111,6 +111,9 @@ def _respond(request: HttpRequest, reader: Reader, source: ShownTimeline) -> Htt
             "merged": source.whole,
             "form": form,
             "notes": notes,
+            "meant": [
+                (name, where, links.with_path(address, where, kept)) for name, where in form.meant
+            ],
             "cards": cards.build(found.versions),
             "known_authors": by_name(each.author for each in found.versions),
             "known_services": by_name(each.service for each in found.versions),

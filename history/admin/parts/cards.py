@@ -86,7 +86,8 @@ class CardBuilder:
             "gap": gaps.text(version),
             "gap_links": gaps.to_pages(version),
             "older_link": gaps.to_older(version),
-            "raw_url": links.snapshot(entity, id, *here),
+            "own_url": links.snapshot(entity, id, *here),
+            "raw_url": links.as_json(entity, id, *here),
             "twins_url": _twins(version, self.twice.get((entity, id, number), ())),
         }
         if other:

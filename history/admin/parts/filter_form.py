@@ -1,6 +1,6 @@
 """The filter above a timeline: its form, the checked filters, and the query parameters."""
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from datetime import UTC, datetime
 from typing import Any
 from zoneinfo import ZoneInfo, available_timezones
@@ -71,7 +71,8 @@ class MomentForm(Zoned):
 
 class FilterForm(Zoned):
     """All fields optional. kinds: those of which the page shows versions. stranger:
-    what was given as the person, where the list of people has nobody who is called so."""
+    what was given as the person, where the list of people has nobody who is called so. meant: the
+    fields of which one may be meant, name and path."""
 
     author = forms.CharField(
         label=_("Person"),
@@ -103,6 +104,7 @@ class FilterForm(Zoned):
         super().__init__(*args, **kwargs)
         self._kinds = [kind.name for kind in kinds]
         self.stranger = ""
+        self.meant: Collection[tuple[str, str]] = ()
         self.fields["path"].validators = []  # Django refuses NUL, which a key may have
         local = {"type": "datetime-local"}
         for name, label in (("from", _("From")), ("to", _("Before"))):
@@ -126,7 +128,11 @@ class FilterForm(Zoned):
         return suggestions.login(text) or text
 
     def clean_path(self) -> str:
-        return suggestions.path(self.cleaned_data["path"].lstrip(), self._kinds)
+        try:
+            return suggestions.path(self.cleaned_data["path"].lstrip(), self._kinds)
+        except suggestions.SeveralFieldsError as error:
+            self.meant = error.found
+            raise
 
     def clean(self) -> None:
         """Adds the bounds as moments: since and until."""

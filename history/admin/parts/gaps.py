@@ -41,12 +41,12 @@ def came(version: Version) -> list[str]:
 
 def asked(at: datetime) -> str:
     """That the services were asked for a gap, as HTML."""
-    return format_html(_("Asked for on {at}; not arrived yet."), at=_time(at))
+    return format_html(_("Asked for on {at}; not arrived yet."), at=when(at))
 
 
 def said(fate: Fate) -> list[str]:
     """The sentences on a version or message as HTML, its times in the browser's time zone."""
-    return trace.said(fate, format_html, _time)
+    return trace.said(fate, format_html, when)
 
 
 def text(version: Version) -> str:
@@ -108,7 +108,7 @@ def _link(entity: Entity, id: str, number: int) -> GapLink:
     return GapLink(number, links.snapshot(entity, id, number))
 
 
-def _time(moment: datetime) -> str:
+def when(moment: datetime) -> str:
     """A time element that annals.js converts to the browser's time zone."""
     plain = trace.plain(moment)
     return format_html('<time datetime="{}" data-when="full">{}</time>', moment.isoformat(), plain)

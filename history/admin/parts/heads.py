@@ -29,21 +29,25 @@ def context(
     newest: Version | None,
     *,
     tab: TabName = "card",
+    name: str = "",
 ) -> dict[str, object]:
     """What the templates of the pages about an entity need. newest: None where the store has no
-    version. tab: the page that is shown."""
+    version. tab: the page that is shown; name: what it is called, if not as its tab."""
     kind = title(entity)
+    tabs = _tabs(entity, id, tab)
+    facts = _facts(reader, newest) if newest else {}
+    called = facts.get("title") or f"{kind} {id}"
     return {
         **admin.site.each_context(request),
-        "title": f"{kind} {id}",
+        "title": f"{called} · {name or next(text for text, _, shown in tabs if shown)}",
         "subject": {
             "id": id,
             "kind": kind,
             "url": links.application(id) if tab == "whole" else links.timeline(entity, id),
             "compare_action": links.compare(entity, id),
-            "tabs": _tabs(entity, id, tab),
+            "tabs": tabs,
             "old_failed": reader.old.asked.failed,
-            **(_facts(reader, newest) if newest else {}),
+            **facts,
         },
     }
 

@@ -63,6 +63,11 @@ def snapshot(entity: Entity, id: str, version: int, made: datetime | None = None
     return _with(address, {AT: moment(made)} if made else None)
 
 
+def as_json(entity: Entity, id: str, version: int, made: datetime) -> str:
+    """The JSON of a version, on its page."""
+    return f"{snapshot(entity, id, version, made)}&as=json"
+
+
 def unmask(entity: Entity, id: str, version: int, path: str, made: datetime) -> str:
     """Empty for a path that is too long for an address."""
     address = reverse("admin:history_unmask", args=[entity, id, version])

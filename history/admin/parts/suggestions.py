@@ -11,6 +11,14 @@ from history import labels, people
 MOST_NAMED = 5
 
 
+class SeveralFieldsError(ValidationError):
+    """Several fields are called so. found: name and path of each."""
+
+    def __init__(self, found: Collection[tuple[str, str]]) -> None:
+        super().__init__(_("Several fields have this name. Choose one of them."))
+        self.found = found
+
+
 def login(text: str) -> str | None:
     """The login of the only one who is called so; None where the list of people has nobody with
     this name or login. Raises ValidationError where several have the name."""
@@ -25,8 +33,8 @@ def login(text: str) -> str | None:
 
 def path(text: str, kinds: Collection[str]) -> str:
     """The path of the only field that is called so in these kinds; a text that begins with a slash
-    is a path, and so is one without blanks in Latin letters that is no name. Raises ValidationError
-    where several fields or none have the name."""
+    is a path, and so is one without blanks in Latin letters that is no name. Raises
+    SeveralFieldsError, ValidationError where none has the name."""
     if not text or text.startswith("/"):
         return text
     found = labels.catalogue().named(text, kinds)
@@ -40,9 +48,7 @@ def path(text: str, kinds: Collection[str]) -> str:
         raise ValidationError(text)
     if len(found) > 1:
         language = get_language() or "ru"
-        names = [f"{label.text(language)} ({where})" for where, label in found.items()]
-        several = _("Several fields have this name: {found}. Enter the path.")
-        raise ValidationError(several.format(found=_listed(names)))
+        raise SeveralFieldsError([(label.text(language), where) for where, label in found.items()])
     return next(iter(found))
 
 

@@ -84,6 +84,17 @@ class OwnFilters(ModelAdmin):  # type: ignore[type-arg]
         named = {"title": capfirst(str(self.opts.verbose_name_plural))}
         return super().changelist_view(request, named | (extra_context or {}))
 
+    def changeform_view(
+        self,
+        request: HttpRequest,
+        object_id: str | None = None,
+        form_url: str = "",
+        extra_context: dict[str, Any] | None = None,
+    ) -> Any:
+        """Titled like the list, for the same reason."""
+        named = {"title": capfirst(str(self.opts.verbose_name))}
+        return super().changeform_view(request, object_id, form_url, named | (extra_context or {}))
+
     def lookup_allowed(self, lookup: str, value: str, request: HttpRequest | None = None) -> bool:  # noqa: ARG002
         """Whether a filter of the page makes this lookup."""
         return any(lookup in self._lookups(str(name)) for name in self.list_filter)

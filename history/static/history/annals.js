@@ -66,7 +66,10 @@
         }
         button.hidden = false;
         button.addEventListener("click", async () => {
-            await navigator.clipboard.writeText(button.dataset.copy);
+            const { copy, copyOf } = button.dataset;
+            await navigator.clipboard.writeText(copyOf
+                ? document.querySelector(copyOf).textContent
+                : copy.startsWith("/") ? new URL(copy, location).href : copy);
             const label = button.textContent;
             button.textContent = button.dataset.done;
             setTimeout(() => { button.textContent = label; }, 1500);
@@ -122,7 +125,7 @@
         document.querySelectorAll("time[data-when]").forEach(showTime);
         document.querySelectorAll("ol.versions").forEach(addDayHeadings);
         showZone();
-        document.querySelectorAll("[data-copy]").forEach(offerCopy);
+        document.querySelectorAll("[data-copy], [data-copy-of]").forEach(offerCopy);
         document.querySelectorAll("[data-fold]").forEach(offerFolding);
         document.querySelectorAll("[data-print]").forEach((button) => {
             button.hidden = false;
