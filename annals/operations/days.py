@@ -24,7 +24,7 @@ from history.admin.parts.cards import title
 from history.base import clock
 from history.daily.days import DayState
 from history.entities import BY_TABLE
-from history.models import ArchivedDay, DaySeal, VerifiedTable
+from history.models import ArchivedDay, DaySeal, SealedDay, VerifiedTable
 from history.partitions import state
 from history.partitions.catalog import Partition
 from history.partitions.plan import Policy, plan
@@ -39,6 +39,7 @@ STATES: Final[Mapping[str, Promise]] = {
     "detached": _("detached, not dropped yet"),
     "held": _("held"),
     "plain": _("plain"),
+    "packed": _("packed"),
     "sealed": _("sealed"),
     "verified": _("sealed and verified"),
     "archived": _("archived"),
@@ -56,6 +57,7 @@ class TableDay:
     today: date
     part: Partition | None = None
     held: str = ""
+    packed: datetime | None = None
     sealed: datetime | None = None
     verified: datetime | None = None
     archived: ArchivedDay | None = None
@@ -75,6 +77,9 @@ class TableDay:
 
     @property
     def rows(self) -> str:
+        """Empty where the table has blocks of rows."""
+        if self.packed:
+            return ""
         rows = self.part.rows if self.part else self.archived.rows if self.archived else 0
         return figure(rows)
 
@@ -104,7 +109,7 @@ def state_of(one: TableDay) -> str:
     if one.day > one.today:
         return "ahead"
     if one.sealed is None:
-        return "plain"
+        return "packed" if one.packed else "plain"
     return "verified" if one.verified else "sealed"
 
 
@@ -114,6 +119,9 @@ def _next(one: TableDay) -> Iterator[str]:
         if one.state == "missing":
             yield gettext("created by the next run")
         return
+    pack_after = annals.pack_after_days if versions else 0
+    if pack_after and not one.packed and one.part.rows and one.day <= one.today:
+        yield gettext("packed after {day}").format(day=one.day + timedelta(pack_after))
     seal_after = annals.seal_days if versions else journal.ROWS.closed.seal_after
     if seal_after and one.sealed is None and one.archived is None and one.day <= one.today:
         yield gettext("sealed after {day}").format(day=one.day + timedelta(seal_after))
@@ -161,6 +169,10 @@ def _table_days(now: datetime) -> dict[date, Sequence[TableDay]]:
     today = now.date()
     seals = DaySeal.objects.values_list("table", "day").annotate(at=Max("sealed_at"))
     sealed = {(table, day): at for table, day, at in seals}
+    packed = {
+        (each.table, each.day): each.packed_at
+        for each in SealedDay.objects.filter(packed_at__isnull=False)
+    }
     verified = dict(VerifiedTable.objects.values_list("table", "started_at"))
     archived = {
         (each.table, each.day): each
@@ -181,6 +193,7 @@ def _table_days(now: datetime) -> dict[date, Sequence[TableDay]]:
             found[day, strategy.table] = TableDay(
                 *place, today, part,
                 held=why_held(strategy.holds.get(day, "")),
+                packed=packed.get(place),
                 sealed=at,
                 verified=seen if at and seen and at < seen else None,
                 archived=archived.get(place),

@@ -1,14 +1,19 @@
 """Packed days: nothing is lost, doubled or changed, whatever comes meanwhile or is damaged."""
 
+import io
 import json
-from datetime import date
+from datetime import date, timedelta
+from pathlib import Path
 from random import Random
 from typing import Any
 
 import psycopg
 import pytest
+from django.core.management import call_command
+from django.db import ProgrammingError, connection
+from pyarrow import parquet
 
-from history import packing
+from history import packing, timeline
 from history.archive.store import Store as Files
 from history.archive.write import DayArchiver
 from history.base import clock
@@ -17,7 +22,9 @@ from history.blocks.form import DamagedBlockError
 from history.daily import canonical, days
 from history.daily.canonical import Connection, versions
 from history.entities import BY_NAME, Entity, root
-from history.models import PackDictionary, SealedDay
+from history.gap_models import GapDay, GapDocument, VersionGap
+from history.kind_tables import create_missing
+from history.models import IndexedPartition, PackDictionary, SealedDay, SearchKey
 from history.record import ChangeType
 from history.seals import late_rows, verification
 from history.seals.seal import seal
@@ -241,3 +248,89 @@ def test_the_commands_pack_and_unpack_and_maintain_packs_once() -> None:
     assert (code, out.split(":")[0]) == (0, f"Packed {ROOT.table} {DAY}")
     code, out, _ = run("unpack", str(DAY), "--entity", ROOT.name)
     assert (code, out.split(":")[0]) == (0, f"Unpacked {ROOT.table} {DAY}")
+
+
+def answers() -> list[Any]:
+    """Pages, blame, the history of a field, the given-twice numbers, of many documents."""
+    found: list[Any] = []
+    for number in range(40):
+        for entity in (ROOT, TASK):
+            asked = query.Query(entity=entity, id=f"p{number}", page_size=9)
+            try:
+                page = pages.page(HOST, asked)
+            except query.NoVersionError:
+                continue
+            found += page.versions, page.next_token is None
+            found.append(timeline.blame(HOST, entity, asked.id).leaves)
+            found.append(timeline.field(HOST, entity, asked.id, "/n", 20).values)
+    found.append(timeline.application(HOST, timeline.ApplicationQuery(id="A1")).versions)
+    return found
+
+
+def test_every_answer_is_the_same_when_the_days_are_packed() -> None:
+    with raw() as plain:
+        fill(plain)
+        before = answers()
+        for entity in (ROOT, TASK):
+            packing.pack(plain, entity, DAY)
+        assert answers() == before
+        assert len(before) > 80
+
+
+def exported(folder: Path, kind: str) -> list[Any]:
+    call_command(
+        *("export", "--entity", TASK.name, "--from", str(DAY), "--to", str(DAY + timedelta(1))),
+        *("--format", kind, "--output", str(folder), "--unmasked", "a test"),
+        stderr=io.StringIO(),
+    )
+    [file] = [each for each in folder.iterdir() if not each.name.startswith(".")]
+    if kind == "parquet":
+        return sorted(map(repr, parquet.read_table(file).to_pylist()))
+    return sorted(file.read_bytes().splitlines())
+
+
+@pytest.mark.parametrize("kind", ["jsonl", "parquet"])
+def test_an_export_is_the_same(tmp_path: Path, kind: str) -> None:
+    with raw() as plain:
+        fill(plain)
+        before = exported(tmp_path / "plain", kind)
+        packing.pack(plain, TASK, DAY)
+        assert exported(tmp_path / "packed", kind) == before
+        assert len(before) > 100
+
+
+def test_gaps_and_search_keys_are_found_in_blocks() -> None:
+    name, pointer = ROOT.search[0]
+    path = pointer.strip("/").split("/")
+    with raw() as plain:
+        days.create(plain, ROOT.table, DAY)
+        store = Store()
+        for version in (0, 1, 2, 5, 6):
+            data: Any = f"key {version}"
+            for part in reversed(path):
+                data = {part: data}
+            store.add("g1", version, data, version)
+        packing.pack(plain, ROOT, DAY)
+    call_command("search", "index", stdout=io.StringIO(), stderr=io.StringIO())
+    assert set(SearchKey.objects.filter(id="g1").values_list("name", "value")) == {
+        (name, f"key {version}") for version in (0, 1, 2, 5, 6)
+    }
+    call_command("gaps", stdout=io.StringIO(), stderr=io.StringIO())
+    gap = VersionGap.objects.get()
+    assert (gap.document, gap.first, gap.last) == ("g1", 3, 4)
+    for model in (SearchKey, VersionGap, GapDocument, GapDay, IndexedPartition):
+        model.objects.all().delete()
+
+
+def test_a_table_of_an_earlier_release_gets_the_columns() -> None:
+    with connection.cursor() as cursor:
+        columns = ", ".join(f"DROP {name}" for name in stored.BLOCK)
+        cursor.execute(f"ALTER TABLE {TASK.table} {columns}, ALTER data SET NOT NULL")
+        with pytest.raises(ProgrammingError):
+            cursor.execute(f"SELECT packed FROM {TASK.table}")
+    for _ in range(2):
+        create_missing(using="default")
+    with raw() as plain:
+        fill(plain)
+        packing.pack(plain, TASK, DAY)
+        assert blocks(plain, TASK)
