@@ -18,13 +18,13 @@ from history.partitions import state
 from history.seals.verification import latest
 from ingest.models import JobRun
 
-# As the alerts of docker/prometheus/rules.yaml have it; `retry` has none, and runs once an hour.
+# As the alerts of docker/prometheus/rules.yaml have it; a retry has none of its own.
 LATE: Final = {
     "AnnalsMaintainFails": timedelta(hours=26),
+    "AnnalsQuarantine": timedelta(hours=3),
     "AnnalsGapsUnknown": timedelta(hours=4),
     "AnnalsVerifyMissing": timedelta(days=8),
     "AnnalsArchiveUnchecked": timedelta(days=35),
-    "AnnalsQuarantine": timedelta(hours=3),
 }
 
 
@@ -35,10 +35,10 @@ class Job:
 
     command: str
     what: Promise
+    runbook: str
     ran: datetime | None
     outcome: str
-    failed: bool
-    runbook: str
+    failed: bool = False
 
     @property
     def late(self) -> bool:
@@ -48,58 +48,40 @@ class Job:
 
 def jobs() -> Iterator[Job]:
     """Those that this installation needs."""
-    yield _maintain()
-    yield _retry()
-    run = gap_runs.latest()
+    run, done = state.latest(), gettext("done")
+    code = run.exit_code if run else 0
+    words = {0: done, 1: gettext("not everything yet; the next run tries again")}
+    yield Job(
+        "annals partitions maintain", _("creates, archives, drops and seals days"),
+        "AnnalsMaintainFails", run.started_at if run else None,
+        words.get(code, gettext("failed")), code == 2,
+    )  # fmt: skip
+    retry = JobRun.objects.filter(name=JobRun.RETRY).first()
+    yield Job(
+        f"annals {JobRun.RETRY}", _("retries quarantined messages; does what was asked for"),
+        "AnnalsQuarantine", retry.started_at if retry else None,
+        (retry and retry.outcome) or gettext("nothing was due"),
+    )  # fmt: skip
+    gaps = gap_runs.latest()
     yield Job(
         "annals gaps", _("looks for versions that never arrived"),
-        run.started_at if run else None, gettext("done") if run else "", False, "AnnalsGapsUnknown",
+        "AnnalsGapsUnknown", gaps.started_at if gaps else None, done,
     )  # fmt: skip
     if verified := list(latest()):
-        since = min(found.since for found in verified)
         faults = sum(found.faults or 0 for found in verified)
         never = all(found.faults is None for found in verified)
+        words_of = gettext("not yet") if never else gettext("days that differ: {n}")
         yield Job(
-            "annals partitions verify", _("compares sealed days with their seals"), since,
-            gettext("not yet") if never else gettext("days that differ: {n}").format(n=faults),
-            faults > 0, "AnnalsVerifyMissing",
+            "annals partitions verify", _("compares sealed days with their seals"),
+            "AnnalsVerifyMissing", min(found.since for found in verified),
+            words_of.format(n=faults), faults > 0,
         )  # fmt: skip
-    if settings.ANNALS.archive_url and (archived := _archive()):
-        yield archived
-
-
-def _maintain() -> Job:
-    run = state.latest()
-    words = {
-        None: "",
-        0: gettext("done"),
-        1: gettext("not everything yet; the next run tries again"),
-    }
-    code = run.exit_code if run else None
-    return Job(
-        "annals partitions maintain", _("creates, archives, drops and seals days"),
-        run.started_at if run else None, words.get(code, gettext("failed")), code == 2,
-        "AnnalsMaintainFails",
-    )  # fmt: skip
-
-
-def _retry() -> Job:
-    run = JobRun.objects.filter(name=JobRun.RETRY).first()
-    outcome = (run.outcome or gettext("nothing was due")) if run else ""
-    return Job(
-        f"annals {JobRun.RETRY}", _("retries quarantined messages; does what was asked for"),
-        run.started_at if run else None, outcome, False, "AnnalsQuarantine",
-    )  # fmt: skip
-
-
-def _archive() -> Job | None:
     found = ArchivedDay.objects.aggregate(
         days=Count("id"), faulty=Count("id", filter=~Q(fault="")), oldest=Min("checked_at")
     )
-    if not found["days"]:
-        return None
-    return Job(
-        "annals partitions verify --archive", _("reads the archived files; the oldest look"),
-        found["oldest"], gettext("damaged days: {n}").format(n=found["faulty"]),
-        found["faulty"] > 0, "AnnalsArchiveUnchecked",
-    )  # fmt: skip
+    if settings.ANNALS.archive_url and found["days"]:
+        yield Job(
+            "annals partitions verify --archive", _("reads the archived files; the oldest look"),
+            "AnnalsArchiveUnchecked", found["oldest"],
+            gettext("damaged days: {n}").format(n=found["faulty"]), found["faulty"] > 0,
+        )  # fmt: skip

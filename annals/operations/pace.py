@@ -1,8 +1,7 @@
 """The rates of the last day, from what the consumer notes of the ledger, as a picture."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import timedelta
 from itertools import pairwise
 from typing import Final
 
@@ -14,27 +13,15 @@ DAY: Final = timedelta(days=1)
 
 
 @dataclass(frozen=True, slots=True)
-class Bar:
-    """Messages per second from since to until. x, width, came_y, read_y: in the picture."""
-
-    since: datetime
-    until: datetime
-    came: float
-    read: float
-    x: float = 0.0
-    width: float = 0.0
-    came_y: float = 0.0
-    read_y: float = 0.0
-
-
-@dataclass(frozen=True, slots=True)
 class Picture:
-    """most: messages per second of the highest bar. came, read: messages of the day."""
+    """came, read: messages of the day; most: in a second. came_path, read_path: of an SVG: an area
+    from the ground, and lines."""
 
-    bars: Sequence[Bar]
-    most: float
     came: int
     read: int
+    most: float
+    came_path: str
+    read_path: str
     width: int = WIDTH
     height: int = HEIGHT
 
@@ -43,23 +30,22 @@ def picture() -> Picture | None:
     """None before there are two figures of the last day."""
     now = clock.now()
     noted = list(Pace.objects.filter(at__gt=now - DAY, at__lte=now).order_by("at"))
-    rates = [
-        Bar(one.at, two.at, max(0, two.came - one.came) / seconds, (two.read - one.read) / seconds)
-        for one, two in pairwise(noted)
-        if (seconds := (two.at - one.at).total_seconds()) > 0
-    ]
+    rates = []
+    for one, two in pairwise(noted):
+        x, width = (
+            round(WIDTH * (each / DAY), 1) for each in (one.at - now + DAY, two.at - one.at)
+        )
+        seconds = (two.at - one.at).total_seconds()
+        came, read = max(0, two.came - one.came), two.read - one.read
+        rates.append((x, width, came / seconds, read / seconds))
     if not rates:
         return None
-    most = max(max(bar.came, bar.read) for bar in rates)
-    bars = [
-        Bar(
-            bar.since, bar.until, bar.came, bar.read,
-            x=round(WIDTH * (1 - (now - bar.since) / DAY), 1),
-            width=round(max(1, WIDTH * ((bar.until - bar.since) / DAY) - 1), 1),
-            came_y=round(HEIGHT - HEIGHT * bar.came / (most or 1), 1),
-            read_y=round(HEIGHT - HEIGHT * bar.read / (most or 1), 1),
-        )
-        for bar in rates
-    ]  # fmt: skip
-    came, read = noted[-1].came - noted[0].came, noted[-1].read - noted[0].read
-    return Picture(bars, most, max(0, came), read)
+    most = max(max(came, read) for *_, came, read in rates)
+    scale = HEIGHT / (most or 1)
+    return Picture(
+        max(0, noted[-1].came - noted[0].came),
+        noted[-1].read - noted[0].read,
+        most,
+        "".join(f"M{x} {HEIGHT}v{-came * scale:.1f}h{w}V{HEIGHT}z" for x, w, came, _ in rates),
+        "".join(f"M{x} {HEIGHT - read * scale:.1f}h{w}" for x, w, _, read in rates),
+    )

@@ -62,8 +62,11 @@ def _reading() -> dict[str, Any]:
     entries = figures.entries(count_quarantine=False)
     first = next(iter(losses.losses(entries).values()), None)
     held = by_reason()
+    complete = complete_to.read(ENTITIES)
+    age = complete.lag_seconds or 0
     return {
-        "complete": complete_to.read(ENTITIES),
+        "complete": complete,
+        "stale": in_words(age) if age > losses.STALE_SECONDS else "",
         "loss": "" if first is None or first.seconds == inf else in_words(first.seconds),
         "halted": [
             (f"{each.topic}[{each.partition}]", why(each.halted_why))

@@ -18,6 +18,7 @@ from history.base import clock
 from history.reasons import REASONS
 from ingest.completeness.losses import NEAR_SECONDS
 
+MOST_PLACES: Final = 3
 Labels = tuple[str, ...]
 Values = dict[str, dict[Labels, float]]
 
@@ -45,6 +46,11 @@ class Finding:
     do: Promise | str
     where: Sequence[str]
     url: str
+
+    @property
+    def more(self) -> int:
+        """How many places the page does not name."""
+        return max(0, len(self.where) - MOST_PLACES)
 
     @property
     def runbook(self) -> str:
@@ -82,6 +88,15 @@ def _place(labels: Labels) -> str:
     return " ".join(labels)
 
 
+_silent = _older("annals_store_seen_timestamp_seconds", 300)
+_unknown = _older("annals_store_end_known_timestamp_seconds", 300)
+
+
+def _brokers(values: Values) -> Iterable[str]:
+    """Where a consumer asks: where none does, that is what is wrong."""
+    return {*_unknown(values)} - {*_silent(values)}
+
+
 def _reasons(values: Values) -> Iterable[str]:
     for (_status, reason), count in values["annals_store_quarantine"].items():
         if count > 0:
@@ -107,10 +122,10 @@ CHECKS: Final = (
         _("Reading has stopped at too many bad messages. Newer changes are missing."),
         _("Find what the service sends wrongly; then annals quarantine resume TOPIC."),
         QUARANTINE),
-    Check("AnnalsConsumerSilent", True, _older("annals_store_seen_timestamp_seconds", 300),
+    Check("AnnalsConsumerSilent", True, _silent,
         _("No consumer reports: newer changes are missing."),
         _("Look whether the consumer runs, and start it again."), COMPLETENESS),
-    Check("AnnalsBrokersSilent", True, _older("annals_store_end_known_timestamp_seconds", 300),
+    Check("AnnalsBrokersSilent", True, _brokers,
         _("The brokers do not answer: what was sent since is not known."),
         _("Look whether Kafka can be reached from the consumer."), COMPLETENESS),
     Check("AnnalsDaysRunOut", True, _beyond("annals_store_days_ahead", lambda value: value < 3),

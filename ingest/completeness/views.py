@@ -39,6 +39,8 @@ def page(request: HttpRequest) -> HttpResponse:
     entries = figures.entries()
     forecasts = losses.losses(entries)
     lines: dict[bool, list[Any]] = {True: [], False: []}
+    silent = {id(each) for each in entries if _is_silent(each)}
+    none_reads = len(silent) == sum(each.current and not each.retired for each in entries)
     for entry in entries:
         loss = forecasts.get((entry.topic, entry.partition)) if entry.current else None
         line = (
@@ -48,7 +50,9 @@ def page(request: HttpRequest) -> HttpResponse:
             "?" if entry.lag is None else figure(entry.lag),
             *_loss(loss),
         )
-        lines[_needs_a_look(entry, loss)].append(line)
+        # Where nobody reads, one sentence says it for all.
+        away = id(entry) in silent and not none_reads
+        lines[away or _needs_a_look(entry, loss)].append(line)
     totals = [
         (words, figure(sum(getattr(each, name) for each in entries)))
         for name, words in COUNTS.items()
@@ -83,12 +87,15 @@ def page(request: HttpRequest) -> HttpResponse:
     )
 
 
+def _is_silent(entry: Ledger) -> bool:
+    return entry.current and not entry.retired and clock.now() - entry.checked_at > SILENT
+
+
 def _needs_a_look(entry: Ledger, loss: Loss | None) -> bool:
     """Whether the page shows a partition first: it is wrong, or not read to its end."""
-    away = entry.current and not entry.retired and clock.now() - entry.checked_at > SILENT
     behind = entry.lag != 0 and not entry.retired
     halted = entry.halted_at is not None
-    return bool(halted or away or behind or figures.faults([entry]) or (loss and loss.pressing))
+    return bool(halted or behind or figures.faults([entry]) or (loss and loss.pressing))
 
 
 def silent_since(entries: Sequence[Ledger]) -> datetime | None:

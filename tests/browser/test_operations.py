@@ -68,7 +68,7 @@ def test_nothing_is_wider_than_the_window_and_text_stands_out(
 def test_a_number_leads_to_its_page_and_a_group_to_a_question(visit: Open) -> None:
     page = visit("/admin/", login="ops")
     expect(page.locator(".verdict h1")).to_contain_text("Чтение остановлено")
-    expect(page.locator(".rates rect")).to_have_count(1)
+    expect(page.locator(".rates path")).to_have_count(2)
     page.locator(".figures").get_by_role("link", name="Карантин").click()
     page.get_by_role("link", name="Отказаться…").first.click()
     page.get_by_role("button", name="Отказаться").click()

@@ -124,9 +124,16 @@ def test_what_is_wrong_comes_first_and_the_rest_is_folded(
             topic=TOPIC, topic_id="t1", partition=number, first_offset=0, next_offset=10, read=10,
             stored=10, high_watermark=end, end_known_at=now, updated_at=now, checked_at=now,
         )  # fmt: skip
+    Ledger.objects.update(checked_at=now)
     ops = login(client, "ops")
     wrong, right = text(ops.get("/admin/completeness/")).split("1 раздел прочитан до конца")
     assert [f"{TOPIC}[{number}]" in wrong for number in (2, 3, 4)] == [True, False, True]
     assert f"{TOPIC}[3]" in right
-    Ledger.objects.filter(partition=3).update(stored=9)
+    old = now - timedelta(minutes=9)
+    Ledger.objects.filter(partition=3).update(checked_at=old)
+    assert "прочитан до конца" not in text(ops.get("/admin/completeness/"))
+    Ledger.objects.update(checked_at=old)
+    none_reads = text(ops.get("/admin/completeness/"))
+    assert "на момент последней проверки: 1" in none_reads
+    Ledger.objects.filter(partition=3).update(stored=9, checked_at=now)
     assert "прочитан до конца" not in text(ops.get("/admin/completeness/"))

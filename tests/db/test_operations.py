@@ -110,6 +110,11 @@ def test_the_worst_is_first_and_a_place_is_named(settings: Settings) -> None:
     assert found[0].runbook == "https://bank.example/runbook.md#annalshalted"
 
 
+def test_a_consumer_that_is_away_is_not_taken_for_brokers_that_are() -> None:
+    both = (*FIRING["AnnalsConsumerSilent"][0], *FIRING["AnnalsBrokersSilent"][0])
+    assert [each.alert for each in findings(both, ())] == ["AnnalsConsumerSilent"]
+
+
 def test_a_job_that_did_not_run_is_not_well(db: None) -> None:
     def late() -> set[str]:
         return {job.command for job in jobs.jobs() if job.late}
@@ -194,10 +199,10 @@ def test_rates_are_of_what_the_consumer_noted(ingested: Ingested) -> None:
         ledger.note_pace(plain)
         found = picture()
         assert found is not None
-        (bar,) = found.bars
         assert (found.came, found.read) == (0, 3)
-        assert bar.read == pytest.approx(3 / 600, rel=0.1)
-        assert (bar.came_y, bar.read_y) == (HEIGHT, 0)
+        assert found.most == pytest.approx(3 / 600, rel=0.1)
+        assert f" {HEIGHT}v-0.0h5.0V{HEIGHT}z" in found.came_path
+        assert re.fullmatch(r"M71[45]\.\d -?0\.0h5\.0", found.read_path)
         plain.execute("UPDATE ingest_pace SET at = at - interval '2 days'")
     assert picture() is None
 
