@@ -11,6 +11,8 @@ from history.base import clock
 from history.entities import ROOT
 from ingest.models import JobRun, Ledger, Pace, Quarantined
 from tests.browser.conftest import Open
+from tests.browser.test_axe import axe as axe
+from tests.browser.test_axe import found
 from tests.browser.test_screens import CONTRAST, UNFOLD, WHOLE, fits
 
 pytestmark = [pytest.mark.browser, pytest.mark.django_db]
@@ -63,6 +65,18 @@ def test_nothing_is_wider_than_the_window_and_text_stands_out(
         page.evaluate(UNFOLD)
         assert fits(page), address
         assert page.evaluate(CONTRAST) == [], address
+
+
+@pytest.mark.parametrize(("language", "scheme"), [("ru", "light"), ("en", "dark")])
+def test_axe_finds_nothing(visit: Open, axe: str, language: str, scheme: str) -> None:
+    page = visit("/admin/", login="ops", color_scheme=scheme)
+    page.context.add_cookies([{"name": "django_language", "value": language, "url": page.url}])
+    faults = {}
+    for address in SCREENS:
+        page.goto(address)
+        if violations := found(page, axe):
+            faults[address] = violations
+    assert faults == {}
 
 
 def test_a_number_leads_to_its_page_and_a_group_to_a_question(visit: Open) -> None:
