@@ -17,6 +17,7 @@ from history.models import ArchivedDay
 from history.partitions import state
 from history.seals.verification import latest
 from ingest.models import JobRun
+from ingest.quarantine.screen import in_words
 
 # As the alerts of docker/prometheus/rules.yaml have it; a retry has none of its own.
 LATE: Final = {
@@ -60,7 +61,7 @@ def jobs() -> Iterator[Job]:
     yield Job(
         f"annals {JobRun.RETRY}", _("retries quarantined messages; does what was asked for"),
         "AnnalsQuarantine", retry.started_at if retry else None,
-        (retry and retry.outcome) or gettext("nothing was due"),
+        (retry and in_words(retry.outcome)) or gettext("nothing was due"),
     )  # fmt: skip
     gaps = gap_runs.latest()
     yield Job(

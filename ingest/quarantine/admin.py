@@ -32,7 +32,7 @@ FATE = ("status", "attempts", "seen", "again", "settled", "outcome")
 class QuarantinedAdmin(ReadOnly):
     """Reason and times, never the message itself: `annals quarantine show` has that."""
 
-    list_display = ("id", "why", "document", "topic", "partition", "offset", "status", "seen")
+    list_display = ("why", "document", "place", "status", "seen")
     list_filter = ("status", "reason", "topic")
     search_fields = ("=id", "=offset", "entity_id__exact", "detail")
     search_help_text = gettext_lazy("id of a document, number, offset, or words of the detail")
@@ -83,6 +83,11 @@ class QuarantinedAdmin(ReadOnly):
         if message.version is not None:
             words.append(_("version %(n)s") % {"n": message.version})
         return " ".join(filter(None, words)) or "—"
+
+    @admin.display(description=gettext_lazy("Place"), ordering="topic")
+    def place(self, message: Quarantined) -> str:
+        """Topic, partition and offset in one."""
+        return str(message)
 
     @admin.display(description=gettext_lazy("first reason"))
     def why_first(self, message: Quarantined) -> str:

@@ -23,7 +23,7 @@ from history.base.plain_text import letters
 from history.reasons import REASONS
 from history.requests.worker_shares import dear_view
 from ingest.completeness import figures
-from ingest.completeness.views import figure, why
+from ingest.completeness.views import COUNTS, figure, why
 from ingest.models import Quarantined, QuarantineRequest
 from ingest.quarantine.messages import FIELD, UNSETTLED
 
@@ -66,6 +66,13 @@ JOIN ingest_quarantine q ON q.id = g.newest ORDER BY g.count DESC, 1, 2, 3, 4
 """  # noqa: S608 - constants
 
 
+def in_words(outcome: str) -> str:
+    """What became of messages, as `annals quarantine` records it: names and numbers."""
+    words: dict[str, object] = {**COUNTS, **dict(Quarantined.Status.choices)}
+    pairs = [each.rpartition(" ") for each in outcome.split(", ")] if outcome else []
+    return ", ".join(f"{str(words.get(name, name)).lower()}: {n}" for name, _sep, n in pairs)
+
+
 def by_reason() -> list[tuple[str, int]]:
     """Reasons and numbers of unsettled messages, the most first."""
     rows = Quarantined.objects.filter(status__in=UNSETTLED).values_list("reason")
@@ -83,7 +90,10 @@ def page(request: HttpRequest) -> HttpResponse:
         "title": _("Quarantine"),
         "groups": groups,
         "all": figure(sum(each.count for each in groups)),
-        "requests": QuarantineRequest.objects.order_by("-id")[:MOST_REQUESTS],
+        "requests": [
+            (each, in_words(each.outcome) or _("none of them waited any more"))
+            for each in QuarantineRequest.objects.order_by("-id")[:MOST_REQUESTS]
+        ],
         "halted": [(each, why(each.halted_why)) for each in halted],
         "may_ask": request.user.has_perm(ASK),
     }

@@ -162,7 +162,7 @@ def test_all_is_well_in_words(ops: Client, monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr("annals.operations.screen.metrics.STORE.collect", lambda: iter(()))
     page = text(ops.get("/admin/operations/"))
     assert "Всё хорошо" in page
-    assert "stored 2" in page
+    assert "сохранено: 2" in page
     JobRun.objects.all().delete()
     page = text(ops.get("/admin/operations/"))
     assert "Всё хорошо" not in page

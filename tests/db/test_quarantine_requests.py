@@ -90,7 +90,7 @@ def test_a_group_is_discarded_with_the_reason_and_the_login(
     assert quarantined()[0]["outcome"] == "told (ops)"
     assert do() == {}
     page = text(ops.get("/admin/quarantine/"))
-    assert "discarded 2" in page
+    assert "отброшено: 2" in page
     assert faults() == []
 
 
