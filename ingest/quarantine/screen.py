@@ -20,7 +20,9 @@ from django.views.decorators.http import require_http_methods
 
 from history.base import clock
 from history.base.plain_text import letters
+from history.management.numbers import MOST_ID
 from history.reasons import REASONS
+from history.record import CLIENT_ID_LENGTH
 from history.requests.worker_shares import dear_view
 from ingest.completeness import figures
 from ingest.completeness.views import COUNTS, figure, why
@@ -107,12 +109,12 @@ class AskForm(forms.Form):
     last_id: the newest one that was there when the page was shown."""
 
     action = forms.ChoiceField(choices=QuarantineRequest.Action, widget=forms.HiddenInput)
-    reason = forms.CharField(required=False, widget=forms.HiddenInput)
-    client_id = forms.CharField(required=False, widget=forms.HiddenInput)
-    field = forms.CharField(required=False, widget=forms.HiddenInput)
-    topic = forms.CharField(required=False, widget=forms.HiddenInput)
+    reason, client_id, field, topic = (
+        forms.CharField(required=False, max_length=longest, widget=forms.HiddenInput)
+        for longest in (40, CLIENT_ID_LENGTH, 200, 249)
+    )
     ids = forms.RegexField(r"^\d{1,18}(,\d{1,18})*$", required=False, widget=forms.HiddenInput)
-    last_id = forms.IntegerField(required=False, widget=forms.HiddenInput)
+    last_id = forms.IntegerField(required=False, max_value=MOST_ID, widget=forms.HiddenInput)
     why = forms.CharField(
         label=gettext_lazy("Reason"),
         max_length=200,

@@ -33,6 +33,7 @@ def test_each_state_has_one_word() -> None:
         TableDay(TABLE, old, TODAY, part(DayState.DETACHED)),
         TableDay(TABLE, old, TODAY, part(), held="x", sealed=NOW),
         TableDay(TABLE, old, TODAY, part()),
+        TableDay(TABLE, old, TODAY, part(), packed=NOW),
         TableDay(TABLE, old, TODAY, part(), sealed=NOW, archived=archived),
         TableDay(TABLE, old, TODAY, part(), sealed=NOW, verified=NOW),
         TableDay(TABLE, old, TODAY, archived=archived),

@@ -125,7 +125,15 @@ def test_who_may_only_look_asks_for_nothing(ingested: Ingested, client: Client) 
 
 
 @pytest.mark.parametrize(
-    "given", [{"action": "drop"}, {"ids": "1;2"}, {"last_id": "x"}, {"topic": "a\0"}]
+    "given",
+    [
+        {"action": "drop"},
+        {"ids": "1;2"},
+        {"last_id": "x"},
+        {"topic": "a\0"},
+        {"ids": "1", "client_id": "c" * 65},
+        {"last_id": 10**30},
+    ],
 )
 def test_a_wrong_request_is_refused(ingested: Ingested, ops: Client, given: dict[str, str]) -> None:
     ingested.write(wrong("a"))
