@@ -18,7 +18,6 @@ from psycopg.rows import tuple_row
 from psycopg.types.numeric import Int4
 
 from history.blocks import stored
-from history.blocks.form import DamagedBlockError
 from history.database import prepared
 from history.documents.jsonb import from_store, shortened
 from history.entities import Entity
@@ -75,12 +74,13 @@ _BOUNDED = """
     SELECT version, updated_at, type, client_id, author, product,
            CASE WHEN fits THEN text END, id,
            person.full_name, person.kind, service.full_name, service.kind,
-           fits, in_block, position, stored_at, stored_version, CASE WHEN fits THEN packed END
+           fits, CASE WHEN in_block THEN position END, CASE WHEN in_block THEN stored_at END,
+           CASE WHEN fits THEN packed END
     FROM (SELECT *, total <= %s OR total = size AS fits FROM (
         SELECT *, sum(size) OVER (ROWS UNBOUNDED PRECEDING) AS total
         FROM (
             SELECT version, updated_at, type, client_id, author, product, id, in_block, position,
-                   stored_at, stored_version, CASE WHEN first THEN packed END AS packed,
+                   stored_at, CASE WHEN first THEN packed END AS packed,
                    coalesce(octet_length(text), CASE WHEN first THEN unpacked ELSE 0 END) AS size,
                    CASE WHEN number = 1 OR octet_length(text) <= %s THEN text END AS text
             FROM (
@@ -138,33 +138,22 @@ def together(asked: Sequence[tuple[str, Sequence[object]]]) -> list[list[tuple[A
         return prepared.run_together(opened, asked)
 
 
-# Columns of around(): those of VersionRow without `old`, and the names.
-NAMED = 12
-
-
-def rows(entity: Entity, found: Iterable[Sequence[Any]]) -> Read:
+def rows(entity: Entity, found: Iterable[tuple[Any, ...]]) -> Read:
     """The rows that around() gives. Raises DamagedBlockError."""
     read: list[VersionRow] = []
     unread: list[IdKey] = []
-    block: tuple[Any, ...] = ()
     texts: list[bytes] = []
-    for version, moment, type, client, author, product, plain, id, *more in found:
-        fits, in_block, position, *place, packed = more[NAMED - 8 :]
+    for row in found:
+        fits, position, stored_at, packed = row[12:]
         if not fits:
-            unread.append((id, Key(version, moment)))
-            continue
-        data = plain
-        if in_block:
-            if packed is not None:
-                block = (id, *place)
-                texts = stored.texts(connection.connection, entity.table, id, place[0], packed)
-            if block != (id, *place):  # the place of a block is that of its first version
-                raise DamagedBlockError(f"{entity.table}: no block of {id} came")
+            unread.append((row[7], Key(row[0], row[1])))
+        elif position is None:
+            read.append(VersionRow._make((*row[:8], False, row[8:12])))
+        else:
+            if packed is not None:  # it comes with the first of its versions
+                texts = stored.texts(connection.connection, entity.table, row[7], stored_at, packed)
             data = shortened(from_store(texts[position - 1]))
-        names = tuple(more[: NAMED - 8])
-        read.append(
-            VersionRow(version, moment, type, client, author, product, data, id, False, names)
-        )
+            read.append(VersionRow._make((*row[:6], data, row[7], False, row[8:12])))
     return Read(read, unread)
 
 

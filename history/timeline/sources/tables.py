@@ -86,7 +86,7 @@ _NEWEST = """
     SELECT bodies.*, NULL::int4[], NULL::timestamptz[] FROM ({bodies}) AS bodies
     UNION ALL
     SELECT NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
-        NULL, NULL, NULL, NULL, NULL, NULL,
+        NULL, NULL, NULL, NULL,
         array_agg(version), array_agg(updated_at) FROM keys
 """
 _UP_TO = """
@@ -196,14 +196,14 @@ class Tables:
         numbers, moments = [Int4(key.version) for key in below], [key.updated_at for key in below]
         limits = [Int4(statements.READ_BYTES)] * 2
         keys: list[Key] = []
-        found: list[Sequence[Any]] = []
+        found: list[tuple[Any, ...]] = []
         for *body, versions, times in statements.fetch(
             text, [id, *limits, numbers, moments, Int4(count), id]
         ):
             if versions is not None:
                 keys = sorted(map(Key, versions, times))
             elif body[0] is not None:
-                found.append(body)
+                found.append(tuple(body))
         return keys, {(row.id, row.key): row for row in statements.rows(entity, found).rows}
 
     def owners(self, entity: Entity, ids: Collection[str]) -> dict[str, set[str]]:
