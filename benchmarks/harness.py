@@ -43,13 +43,17 @@ class Harness:
 
     def empty(self) -> None:
         """Delete all rows and positions, and write a checkpoint, so that all runs start alike."""
-        self._round += 1  # the next consumer uses a new group, without members of earlier runs
+        self.next_round()
         tables = [entity.table for entity in ENTITIES]
         tables += ["ingest_ledger", "ingest_gap", "ingest_quarantine", "search_key"]
         with self.connect() as connection:
             names = sql.SQL(", ").join(map(sql.Identifier, tables))
             connection.execute(sql.SQL("TRUNCATE {}").format(names))
             connection.execute("CHECKPOINT")
+
+    def next_round(self) -> None:
+        """The next consumer uses a new group, without members of earlier runs."""
+        self._round += 1
 
     def producer(self) -> Producer:
         return Producer({"bootstrap.servers": self.broker.bootstrap_servers(),

@@ -13,19 +13,24 @@ from typing import Any
 import msgspec
 import psycopg
 from django.conf import settings
+from django.db import connection
 from psycopg.conninfo import make_conninfo
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.harness import manage, print_json
+from annals.demo.simulator import stream
+from benchmarks.harness import harness, manage, print_json
+from benchmarks.load import produce
 from benchmarks.timeline import READER, _timed, _use
 from benchmarks.timeline_data import BATCH, _copy, _environment, _families
 from history import packing, timeline
 from history.daily import days
 from history.daily.window import EPOCH, MICROSECONDS_PER_DAY
-from history.entities import root
+from history.entities import BY_TABLE, root
+from history.partitions import catalog
 from history.record import Record
 from history.timeline import Query
+from ingest.source.message import Message
 
 ROOT = root()
 NAME = "annals_pack"
@@ -49,6 +54,10 @@ def run(versions: int = 120_000, as_json: bool = False) -> int:
         _use(server)
         with psycopg.connect(server, autocommit=True) as connection:
             connection.execute(f"DROP DATABASE IF EXISTS {NAME} WITH (FORCE)")
+    say = Console(stderr=True).print
+    say("reading a topic again ...")
+    figures["again"] = _again(versions // 2)
+    figures["targets"] = _targets(figures)
     met = all(each["met"] for each in figures["targets"])
     if as_json:
         print_json("pack", figures, met)
@@ -86,8 +95,33 @@ def _measure(conninfo: str, versions: int) -> Figures:
         figures["unpack"] = round(done.rows / (time.perf_counter() - began))
     figures["pages"] = {name: (before[name], after[name]) for name in before}
     figures["memory"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
-    figures["targets"] = _targets(figures)
     return figures
+
+
+def _again(messages: int) -> dict[str, int]:
+    """Messages a second of one consumer: new ones, and the same when their days are packed."""
+    start = datetime.now(UTC) - timedelta(days=12)
+    step = timedelta(days=8) / messages
+    with harness(4) as bench:
+        bench.manage("partitions", "maintain")
+        sent = islice(stream(1, start, step=step), messages)
+        produce(bench, (Message(each.topic, 0, 0, 0, each.key, each.value) for each in sent))
+        [new] = bench.consume()
+        _use(bench.conninfo)
+        with bench.connect() as plain:
+            for part in catalog.read(connection, BY_TABLE):
+                if part.day and part.rows and part.day < start.date() + timedelta(days=9):
+                    packing.pack(plain, BY_TABLE[part.table], part.day)
+            plain.execute("TRUNCATE ingest_ledger")
+        bench.next_round()
+        [again] = bench.consume()
+        connection.close()
+    if (new["stored"], again["stored"]) != (messages, 0):
+        raise RuntimeError(f"{new['stored']} and then {again['stored']} messages were stored")
+    return {
+        "new": round(messages / new["active_seconds"]),
+        "packed": round(messages / again["active_seconds"]),
+    }
 
 
 def _histories() -> list[list[Record]]:
@@ -181,6 +215,8 @@ def _targets(figures: Figures) -> list[Figures]:
         ("10,000 versions, blame, ms", blame[1]["p50"], 60.0),
         ("seconds for 40,000 versions, packed", 40_000 / sizes[9]["rate"], 1.0),
         ("seconds for 60,000 versions, unpacked", 60_000 / figures["unpack"], 1.0),
+        ("reading again: seconds to those of new messages",
+         figures["again"]["new"] / figures["again"]["packed"], 2.0),
         ("memory, MB", figures["memory"], 300.0),
     ]  # fmt: skip
     return [
@@ -200,6 +236,7 @@ def _print(figures: Figures) -> None:
         table.add_row(name, *map(str, (before["p50"], before["p95"], after["p50"], after["p95"])))
     console.print(table)
     console.print(f"Unpacked a second: {figures['unpack']:,}")
+    console.print("Messages a second: {new:,}, read again: {packed:,}".format(**figures["again"]))
     for target in figures["targets"]:
         word = "met" if target["met"] else "MISSED"
         console.print(f"{target['name']}: {target['value']} (limit {target['limit']}) {word}")

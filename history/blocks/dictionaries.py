@@ -7,6 +7,7 @@ the table pack_dictionary as long as the database exists, and so in each of its 
 from __future__ import annotations
 
 import hashlib
+import threading
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
@@ -36,9 +37,26 @@ class Dictionary:
     def __init__(self, content: bytes) -> None:
         self.number = _number(content)
         self.data = zstandard.ZstdCompressionDict(content)
-        self.decompress: Callable[[bytes], bytes] = zstandard.ZstdDecompressor(
-            dict_data=self.data
-        ).decompress
+
+
+class _Decompressors(threading.local):
+    """Those of one thread, by the number of their dictionary: two threads must not use one."""
+
+    def __init__(self) -> None:
+        self.known: dict[int, Callable[[bytes], bytes]] = {}
+
+
+_OF_THREAD: Final = _Decompressors()
+
+
+def decompress(dictionary: Dictionary | None, packed: bytes) -> bytes:
+    """Raises zstandard.ZstdError."""
+    number = 0 if dictionary is None else dictionary.number
+    if (call := _OF_THREAD.known.get(number)) is None:
+        data = None if dictionary is None else dictionary.data
+        call = zstandard.ZstdDecompressor(dict_data=data).decompress
+        _OF_THREAD.known[number] = call
+    return call(packed)
 
 
 class MissingDictionaryError(LookupError):

@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple
 
 import zstandard
 
-from history.blocks.dictionaries import Dictionary
+from history.blocks.dictionaries import Dictionary, decompress
 from history.failure.complaints import Complaint
 
 MOST_VERSIONS: Final = 64
@@ -115,14 +115,10 @@ def is_packed(block: Sequence[Any]) -> bool:
 
 def documents(packed: bytes, dictionary: Dictionary | None) -> list[bytes]:
     """The documents in a block, in its order. Raises DamagedBlockError."""
-    decompress = _plain if dictionary is None else dictionary.decompress
     try:
-        return decompress(packed[NUMBER:]).split(BETWEEN)
+        return decompress(dictionary, packed[NUMBER:]).split(BETWEEN)
     except zstandard.ZstdError as error:
         raise DamagedBlockError(f"it cannot be unpacked: {error}") from None
-
-
-_plain = zstandard.ZstdDecompressor().decompress
 
 
 def expand(row: Row, block: Sequence[Any], dictionary: Dictionary | None) -> list[Row]:

@@ -1,5 +1,6 @@
 """Stores rows some of which are stored already, or cannot be stored."""
 
+import logging
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -10,6 +11,7 @@ import psycopg
 from psycopg import errors, sql
 from psycopg.rows import tuple_row
 
+from history.blocks.form import DamagedBlockError
 from history.blocks.stored import texts, versions
 from history.daily import days
 from history.daily.days import WHOLE_ROWS
@@ -22,6 +24,8 @@ from ingest.store.batch import Reject, Row
 from ingest.store.copy import Refused, columns, copy, encode_row, halve, numbered, reject
 from ingest.store.fast_path import copy_rows, index, marked
 from ingest.store.ledger import Connection
+
+log = logging.getLogger(__name__)
 
 Key = tuple[str, int, int]
 _NUMBERS = msgspec.json.Decoder(list[int])
@@ -171,9 +175,17 @@ def _divergent_in_blocks(connection: Connection, entity: Entity, day: date) -> s
     with psycopg.Cursor(connection, row_factory=tuple_row) as cursor:
         cursor.execute(query, {"start": start, "end": end}, prepare=False, binary=True)
         for n, id, at, position, given, theirs, text, packed in cursor:
-            if packed is not None:
-                block = texts(connection, entity.table, id, at, packed)
-            if given != theirs or not _equal(connection, text, block[position - 1].decode()):
+            try:
+                if packed is not None:
+                    block = []
+                    block = texts(connection, entity.table, id, at, packed)
+            except DamagedBlockError as error:
+                log.warning("a message that may be a repeat goes to quarantine: %s", error)
+            if (
+                not block
+                or given != theirs
+                or not _equal(connection, text, block[position - 1].decode())
+            ):
                 found.add(n)
     return found
 

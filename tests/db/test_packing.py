@@ -2,6 +2,7 @@
 
 import io
 import json
+from concurrent.futures import ThreadPoolExecutor
 from datetime import date, timedelta
 from pathlib import Path
 from random import Random
@@ -334,3 +335,26 @@ def test_a_table_of_an_earlier_release_gets_the_columns() -> None:
         fill(plain)
         packing.pack(plain, TASK, DAY)
         assert blocks(plain, TASK)
+
+
+def test_threads_read_blocks_at_the_same_time() -> None:
+    """A decompressor that two threads use gives wrong bytes, or ends the process."""
+    with raw() as plain:
+        days.create(plain, ROOT.table, DAY)
+        store = Store()
+        for number in range(300):
+            text = {"name": f"client {number}", "list": [number] * 200, "state": "APPROVED" * 40}
+            store.add(f"d{number % 30}", number // 30, text, number / 10)
+        packing.pack(plain, ROOT, DAY)
+        found = blocks(plain)
+    expected = [form.documents(packed, _of(packed)) for *_, packed in found]
+
+    def read(_: int) -> bool:
+        return [form.documents(packed, _of(packed)) for *_, packed in found * 20] == expected * 20
+
+    with ThreadPoolExecutor(4) as pool:
+        assert all(pool.map(read, range(16)))
+
+
+def _of(packed: bytes) -> Any:
+    return dictionaries.get(int.from_bytes(packed[: form.NUMBER]))

@@ -74,6 +74,15 @@ def test_another_content_for_a_packed_key_is_refused(packed: Ingested) -> None:
     assert there() == ALL
 
 
+def test_a_message_whose_block_is_damaged_is_kept(packed: Ingested) -> None:
+    """Nobody knows whether it is a repeat; the consumer goes on."""
+    with raw() as plain:
+        plain.execute(f"UPDATE {TABLE} SET packed = overlay(packed PLACING 'x'::bytea FROM 20)")
+    done = packed.write(old("a", 2), old("c", 0))
+    assert [each.reason for each in done.rejects] == [Reason.DIVERGENT]
+    assert done.stored[SOURCE] == 1
+
+
 def test_the_same_document_in_another_text_is_a_repeat(packed: Ingested) -> None:
     packed.write(old("n", 0, data='{"a": 1.50, "b": "x"}'), old("n", 1, data='{"a": 2}'))
     with raw() as plain:
