@@ -96,6 +96,11 @@ def states(
     return done, overdue
 
 
+def is_packed(table: str, day: date) -> bool:
+    """Whether a day is packed."""
+    return SealedDay.objects.filter(table=table, day=day, packed_at__isnull=False).exists()
+
+
 def _packed_at() -> Iterator[tuple[tuple[str, date], datetime]]:
     for table, day, at in SealedDay.objects.values_list("table", "day", "packed_at"):
         if at is not None:
@@ -201,6 +206,7 @@ class _Rewrite:
                     f"{entity.table} {day} was not rewritten: rows came meanwhile"
                 )
             before, after = self._bytes(place.child), self._bytes(place.new)
+            self._add_late(place)  # then only those that come meanwhile are left
             days.replace(connection, entity.table, day, self._add_late)
             connection.execute(
                 "UPDATE sealed_day SET packed_at = CASE WHEN %s THEN clock_timestamp() END"
@@ -259,14 +265,20 @@ class _Rewrite:
                 copy.write_row((id, version, _timestamp(moment), *rest, *parts))
 
     def _add_late(self, old: DayTable) -> None:
-        """Add the rows that came while the new table was built, when nobody can write any more."""
+        """Add the rows that came while the new table was built, when nobody can write any more.
+        They are few, and each is found by its key: everybody waits."""
+        self._connection.execute(
+            "SET LOCAL enable_seqscan TO off; SET LOCAL enable_hashjoin TO off;"
+            "SET LOCAL enable_mergejoin TO off; SET LOCAL enable_bitmapscan TO off"
+        )
         names = sql.SQL(", ").join(map(sql.Identifier, columns(self._entity)))
         versions = stored.versions(self._entity, old.new.as_string(self._connection))
         self._connection.execute(
             sql.SQL(
                 "INSERT INTO {new} ({names}) SELECT {names} FROM {old} AS old"
                 " WHERE packed IS NULL AND (id, version) IN ("
-                '  SELECT row_id, version FROM late_row WHERE "table" = {table} AND day = {day})'
+                '  SELECT row_id, version FROM late_row WHERE "table" = {table} AND day = {day}'
+                "  AND noted_at > now() - interval '1 day')"
                 " AND NOT EXISTS (SELECT FROM {versions} AS new WHERE new.id = old.id"
                 "  AND new.version = old.version AND new.updated_at = old.updated_at)"
             ).format(

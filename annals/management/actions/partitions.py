@@ -186,6 +186,10 @@ class Run:
         except verification.SealedDayChangedError:
             if day != self.options["accept_changed"]:
                 raise
+            if packing.is_packed(table, day):
+                raise Complaint(
+                    f"{table} {day} is packed: run `partitions unpack {day}` before it is accepted"
+                ) from None
             done = f"partitions maintain --accept-changed {day}"
             archiving.note(done, rows.name, self.options["why"])
             verification.accept(table, day)
