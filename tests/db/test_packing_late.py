@@ -122,10 +122,14 @@ def test_a_writer_that_waited_for_the_swap_looks_into_the_blocks(
     done: list[Any] = []
     thread = threading.Thread(target=lambda: done.append(packed.write(*FIRST, old("z", 0))))
 
+    calls: list[Any] = []
+
     def slowly(self: Any, place: Any) -> None:
-        thread.start()
-        time.sleep(0.5)
-        assert not done
+        calls.append(place)
+        if len(calls) == 2:  # nobody can write now
+            thread.start()
+            time.sleep(0.5)
+            assert not done
         add_late(self, place)
 
     with raw() as plain:
