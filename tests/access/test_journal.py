@@ -95,7 +95,7 @@ NO_LOOKS = {
     *("api/schema/", "api/docs/", "break-glass/<str:name>/<str:token>/"),
 }
 NO_LOOKS_UNDER = (
-    *("admin/login/", "admin/logout/", "admin/language/", "oidc/"),
+    *("admin/login/", "admin/logout/", "admin/language/", "admin/zone/", "oidc/"),
     *("admin/history/person/", "admin/history/fieldlabel/", "admin/auth/"),
     *("admin/autocomplete/", "admin/^(?P<app_label>", "admin/(?P<url>"),
 )

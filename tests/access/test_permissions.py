@@ -31,6 +31,8 @@ MATRIX: dict[str, tuple[str, frozenset[str | None]]] = {
     "admin/history/": ("admin/history/?q=none-such", READERS),
     "admin/history/<entity:entity>/<id:id>/": (f"admin/{ENTITY}/", READERS),
     "admin/history/<entity:entity>/<id:id>/compare/": (f"admin/{ENTITY}/compare/", READERS),
+    "admin/history/<entity:entity>/<id:id>/field/": (f"admin/{ENTITY}/field/?path=/rate", READERS),
+    "admin/client/": ("admin/client/?q=none-such", READERS),
     "admin/history/<entity:entity>/<id:id>/state/": (f"admin/{ENTITY}/state/", READERS),
     "admin/history/<entity:entity>/<id:id>/versions/": (f"admin/{ENTITY}/versions/", READERS),
     "admin/history/<entity:entity>/<id:id>/versions/<int:version>/": (
@@ -117,6 +119,7 @@ MATRIX: dict[str, tuple[str, frozenset[str | None]]] = {
 ELSEWHERE = {
     "",
     "admin/language/",
+    "admin/zone/",
     "admin/logout/",
     "admin/autocomplete/",
     "admin/^(?P<app_label>history|ingest|auth)/$",

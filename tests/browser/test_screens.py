@@ -38,6 +38,8 @@ SCREENS = [
     f"{W1}compare/?from=0&to=3",
     R1,
     f"{R1}state/",
+    f"{A1}field/?path=/rate",
+    "/admin/client/?q=none",
 ]
 
 
@@ -75,6 +77,24 @@ def test_times_are_the_browsers(visit: Open, zone: str, offset: str) -> None:
     assert f"{NEWEST:%Y-%m-%d %H:%M:%S}.510186 UTC" in title
     expect(page.locator(".day h2").first).to_contain_text(f"{local.day} ")
     expect(page.locator("[data-zone]").first).to_contain_text(zone)
+
+
+def test_the_chosen_zone_is_that_of_the_pages(visit: Open) -> None:
+    page = visit(A1, timezone_id="Asia/Vladivostok")
+    page.click(".zones [value=moscow]")
+    local = NEWEST.astimezone(ZoneInfo("Europe/Moscow"))
+    expect(page.locator(".version-time time").first).to_have_text(f"{local:%H:%M:%S}")
+    expect(page.locator("[data-zone]").first).to_contain_text("Europe/Moscow")
+    page.click(".zones [value=mine]")
+    expect(page.locator("[data-zone]").first).to_contain_text("Asia/Vladivostok")
+
+
+def test_a_day_of_the_picture_is_a_link(visit: Open) -> None:
+    page = visit(A1)
+    expect(page.locator(".bars a")).to_have_count(6)
+    page.locator(".bars a").nth(2).click()
+    expect(page.locator(".chips li")).to_have_count(2)
+    expect(page.locator(".version").first).to_be_visible()
 
 
 def test_moments_within_a_document_are_the_browsers_too(visit: Open) -> None:

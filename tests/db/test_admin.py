@@ -129,7 +129,7 @@ def test_a_page_says_how_complete_it_is(documents: Store, support: Client) -> No
         ) for topic in reversed(ROOT.topics)
     )  # fmt: skip
     assert twin.topic != row.topic
-    assert "Данные полны до" in text(support.get(A1))
+    assert "Здесь всё, что отправлено до" in text(support.get(A1))
     assert "notice" not in support.get(A1).content.decode()
     Ledger.objects.update(end_known_at=now - timedelta(minutes=2))
     assert "Сообщения сейчас никто не читает" in text(support.get(A1))

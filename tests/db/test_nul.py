@@ -101,8 +101,8 @@ def test_the_filter_by_a_field_with_it_in_the_name_is_used(auditor: Client) -> N
     auditor.force_login(User.objects.get(username="support"))
     address = "/admin/history/product-instance/A1/"
     assert f"{address}?path=%2Fb%00" in auditor.get(f"{address}state/").content.decode()
-    assert auditor.get(f"{address}?path=%2Fb%00").context["cards"] == []  # it never changed
-    assert len(auditor.get(f"{address}?path=%2Fa").context["cards"]) == 1
+    assert auditor.get(f"{address}?path=%2Fb%00").context["groups"] == []  # it never changed
+    assert len(auditor.get(f"{address}?path=%2Fa").context["groups"]) == 1
 
 
 @pytest.mark.parametrize("archived", [False, True])

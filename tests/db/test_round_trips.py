@@ -48,9 +48,10 @@ def test_the_api_with_a_session(asked: Callable[..., int], client: Client) -> No
 
 
 def test_the_screen(asked: Callable[..., int], client: Client) -> None:
-    """Versions for the page, and for its head; no permission within its 5 seconds."""
+    """Versions for the page, and for its head; the keys of all, for the picture of its days; no
+    permission within its 5 seconds."""
     client.force_login(User.objects.get(username="support"))
-    assert asked("/admin/history/product-instance/A1/") == 6
+    assert asked("/admin/history/product-instance/A1/") == 7
 
 
 def test_a_child(asked: Callable[..., int], store: Store) -> None:

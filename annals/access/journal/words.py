@@ -7,6 +7,8 @@ from django.http import HttpRequest
 from django.urls import ResolverMatch
 from django.utils.translation import gettext_lazy as _
 
+from history.requests import accesses
+
 
 class Actor(models.TextChoices):
     """Who asks. A program is named by its client id, an operator by the system's login."""
@@ -53,6 +55,7 @@ _ENDS: Final = (
     ("/compare", Action.COMPARE),
     ("/at", Action.MOMENT),
     ("/fields", Action.FIELD),
+    ("/field", Action.FIELD),
     ("/blame", Action.BLAME),
     ("/state", Action.BLAME),
     ("/unmask", Action.UNMASK),
@@ -67,6 +70,7 @@ _BEGINNINGS: Final = (
     ("history/<", Action.TIMELINE),
     ("search", Action.SEARCH),
     ("gaps/", Action.SEARCH),
+    ("client/", Action.SEARCH),
     ("trace", Action.VERSION),
     ("history/", Action.SEARCH),
     ("ingest/quarantined/", Action.QUARANTINE),
@@ -83,7 +87,16 @@ _NO_LOOKS: Final = (
     *(
         f"admin/{each}"
         for each in (
-            *("login/", "logout/", "language/", "jsi18n/", "completeness/", "operations/", "days/"),
+            *(
+                "login/",
+                "logout/",
+                "language/",
+                "zone/",
+                "jsi18n/",
+                "completeness/",
+                "operations/",
+                "days/",
+            ),
             *("history/person/", "history/fieldlabel/", "auth/", "autocomplete/"),
             *("^(?P<app_label>", "(?P<url>"),
         )
@@ -98,6 +111,8 @@ def action_of(request: HttpRequest) -> Action | None:
     if getattr(request, BREAK_GLASS, False):
         return Action.LOGIN
     match: ResolverMatch | None = request.resolver_match
+    if match is not None and match.route == "admin/" and accesses.of(request).applications:
+        return Action.SEARCH  # the first page shows what the login opened last
     return None if match is None else action_of_route(match.route)
 
 

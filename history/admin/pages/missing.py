@@ -7,7 +7,7 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.utils.translation import gettext as _
 
-from history import trace
+from history import complete_to, trace
 from history.admin.parts import gaps, links
 from history.admin.parts.cards import title
 from history.entities import ENTITIES, Entity
@@ -39,6 +39,7 @@ def not_found_page(
         "history/missing.html",
         {
             **admin.site.each_context(request),
+            **gaps.completeness(complete_to.read([entity])),
             "title": f"{title(entity)} {id}",
             "query": id,
             "hide_finder": True,

@@ -10,11 +10,12 @@ from django.shortcuts import redirect, render
 from django.urls import reverse
 from django.utils.translation import gettext as _
 
-from history import fallback, masking, timeline
-from history.admin.parts import links
+from history import complete_to, fallback, masking, timeline
+from history.admin.parts import gaps, links
 from history.admin.parts.cards import title
 from history.admin.parts.found import Group, key_title, make_groups
 from history.admin.parts.id_spellings import SIGNS, spellings
+from history.admin.parts.recent import CLIENT
 from history.admin.site.access import may_view_history
 from history.entities import ENTITIES
 from history.record import ID_LENGTH
@@ -22,7 +23,6 @@ from history.timeline import BadParameterError, Reader, Results
 
 MAX_QUERIES = 40
 PAGE = "page"
-CLIENT = "clientId"  # the key of the client's number among the kinds that come with Annals
 _BETWEEN = re.compile(r"[\s,;]+")
 
 
@@ -40,6 +40,7 @@ def page(request: HttpRequest, reader: Reader) -> HttpResponse:
         "history/search.html",
         {
             **admin.site.each_context(request),
+            **gaps.completeness(complete_to.read(ENTITIES)),
             "title": _("Search"),
             "query": asked,
             "groups": groups,

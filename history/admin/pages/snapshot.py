@@ -74,7 +74,7 @@ def _shown(request: HttpRequest, found: Version) -> dict[str, object]:
     builder = CardBuilder(
         newest=None,
         merged=False,
-        path_filter=lambda kind, id, path: links.with_path(links.timeline(kind, id), path, {}),
+        path_filter=links.field,
         maker_filter=lambda each: links.with_maker(address, each, {}),
         path=None,
         twice={},

@@ -1,8 +1,7 @@
 """The timeline pages: of one entity, and of an application with its children."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache
 
 from django.contrib import admin
 from django.http import HttpRequest, HttpResponse
@@ -11,12 +10,12 @@ from django.utils.translation import gettext as _
 
 from history import complete_to, timeline
 from history.admin.pages.missing import not_found_page
-from history.admin.parts import gaps, heads, links
-from history.admin.parts.cards import CardBuilder
+from history.admin.parts import activity, heads, links, take_away
+from history.admin.parts.cards import CardBuilder, folded
 from history.admin.parts.filter_form import FilterForm, by_name
 from history.admin.parts.links import PAGE, pages
 from history.admin.site.access import may_view_history
-from history.base import clock
+from history.base import clock, zone
 from history.entities import PARTS, Entity, root
 from history.requests.worker_shares import dear_view
 from history.timeline import ApplicationQuery, Filters, Include, Page, Query, Reader, Version
@@ -85,10 +84,18 @@ def _respond(request: HttpRequest, reader: Reader, source: ShownTimeline) -> Htt
     address = (
         links.application(source.id) if source.whole else links.timeline(source.entity, source.id)
     )
+    if form_of_file := request.GET.get(take_away.AS):
+        taken = take_away.Taken(
+            f"{source.entity.name}-{source.id}",
+            take_away.head(request, form.chips(address), found, complete_to.read(kinds)),
+            found.versions,
+            zone.of(request),
+        )
+        return take_away.answer(taken, form_of_file)
     cards = CardBuilder(
         newest=(newest.version, newest.updated_at) if newest else None,
         merged=source.whole,
-        path_filter=_only_path(kept),
+        path_filter=links.field,
         maker_filter=lambda version: links.with_maker(address, version, kept),
         path=form.filters().path,
         twice=reader.given_twice(found.versions, whole=plain and found.next_token is None),
@@ -114,10 +121,19 @@ def _respond(request: HttpRequest, reader: Reader, source: ShownTimeline) -> Htt
             "meant": [
                 (name, where, links.with_path(address, where, kept)) for name, where in form.meant
             ],
-            "cards": cards.build(found.versions),
+            "chips": form.chips(address),
+            "files": take_away.links(address, kept, token),
+            "groups": folded(cards.build(found.versions)),
+            **(
+                activity.of_timeline(
+                    *(reader, source.entity, source.id, address, zone.of(request)),
+                    whole=source.whole,
+                )
+                if token is None
+                else {}
+            ),
             "known_authors": by_name(each.author for each in found.versions),
             "known_services": by_name(each.service for each in found.versions),
-            **gaps.completeness(complete_to.read(kinds)),
             "at_start": found.next_token is None and not form.applied,
         },
     )
@@ -161,13 +177,3 @@ def _children(reader: Reader, source: ShownTimeline) -> list[dict[str, object]]:
         return heads.children(reader, timeline.application_at(reader, source.id, clock.now()))
     except timeline.NotFoundError:
         return []
-
-
-def _only_path(kept: Mapping[str, str]) -> Callable[[Entity, str, str], str]:
-    """Gives the address of a timeline with only the versions that changed a path."""
-    address = cache(links.timeline)  # for hundreds of fields of a page it is the same
-
-    def only(entity: Entity, id: str, path: str) -> str:
-        return links.with_path(address(entity, id), path, kept)
-
-    return only

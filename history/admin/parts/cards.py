@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from itertools import groupby
 
 from django.utils.translation import get_language, ngettext
 from django.utils.translation import gettext as _
@@ -112,6 +113,21 @@ class CardBuilder:
 
         changes = ordered(version.changes, self.path)
         return change_rows(changes, version.data, fields_of(entity, self.room), link, most)
+
+
+def folded(cards: Sequence[dict[str, object]]) -> list[dict[str, object]]:
+    """The cards in groups, in order. quiet: versions in a row that changed nothing, or technical
+    fields only, where there are several; a group of the others is shown as it is."""
+    groups: list[dict[str, object]] = []
+    for quiet, its in groupby(cards, key=_quiet):
+        shown = list(its)
+        groups.append({"quiet": quiet and len(shown) > 1, "cards": shown})
+    return groups
+
+
+def _quiet(card: Mapping[str, object]) -> bool:
+    said = ("rows", "snapshot", "hidden", "note", "gap", "gap_links", "came", "twins_url")
+    return card["kind"] == "updated" and not any(card[each] for each in said)
 
 
 def fields_of(entity: Entity, room: Room | None = None) -> Fields:

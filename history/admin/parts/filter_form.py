@@ -3,6 +3,7 @@
 from collections.abc import Collection, Iterable
 from datetime import UTC, datetime
 from typing import Any
+from urllib.parse import urlencode
 from zoneinfo import ZoneInfo, available_timezones
 
 from django import forms
@@ -180,6 +181,20 @@ class FilterForm(Zoned):
     @property
     def applied_text(self) -> str:
         return ngettext("{n} condition", "{n} conditions", self.applied).format(n=self.applied)
+
+    def chips(self, address: str) -> list[tuple[str, str, str]]:
+        """Name and value of each condition that is used, and the timeline without it."""
+        kept = self.parameters()
+        found = []
+        for name in ASKED:
+            if name in kept:
+                rest = {key: text for key, text in kept.items() if key not in (name, "tz")}
+                query = urlencode({**rest, "tz": kept["tz"]} if rest and "tz" in kept else rest)
+                value = kept[name].replace("T", " ") if name in ("from", "to") else kept[name]
+                label = str(self.fields[name].label)
+                shown = dict(TYPES).get(value, value) if name == "type" else value
+                found.append((label, str(shown), f"{address}?{query}" if query else address))
+        return found
 
     def parameters(self) -> dict[str, str]:
         """The used conditions as query parameters, for links that keep them."""

@@ -8,12 +8,12 @@ from django.contrib import admin
 from django.http import HttpRequest
 from django.utils.translation import gettext as _
 
-from history import timeline
-from history.admin.parts import links
+from history import complete_to, timeline
+from history.admin.parts import gaps, links
 from history.admin.parts.cards import fields_of, title, utc
 from history.admin.parts.headline import headline, status
 from history.documents.exactjson import Json
-from history.entities import BY_NAME, CHILDREN, Entity, root
+from history.entities import BY_NAME, CHILDREN, PARTS, Entity, root
 from history.record import ChangeType
 from history.timeline import ApplicationState, Carrier, Reader, Version
 
@@ -39,6 +39,7 @@ def context(
     called = facts.get("title") or f"{kind} {id}"
     return {
         **admin.site.each_context(request),
+        **gaps.completeness(complete_to.read(PARTS if tab in ("whole", "at") else [entity])),
         "title": f"{called} · {name or next(text for text, _, shown in tabs if shown)}",
         "subject": {
             "id": id,
@@ -162,10 +163,7 @@ def remember(request: HttpRequest, entity: Entity, id: str) -> None:
         request.session[KEY] = after
 
 
-def opened(request: HttpRequest) -> list[tuple[str, str, str]]:
-    """Id, title and address of the entities that were opened last, newest first."""
-    return [
-        (id, title(BY_NAME[name]), links.landing(BY_NAME[name], id))
-        for name, id in request.session.get(KEY, [])
-        if name in BY_NAME
-    ]
+def opened(request: HttpRequest) -> list[Carrier]:
+    """What was opened last, newest first."""
+    opened = request.session.get(KEY, [])
+    return [Carrier(BY_NAME[name], id) for name, id in opened if name in BY_NAME]

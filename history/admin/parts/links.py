@@ -33,6 +33,12 @@ def with_path(timeline: str, path: str, query: Mapping[str, str]) -> str:
     return address if len(address) <= LONGEST else ""
 
 
+def field(entity: Entity, id: str, path: str) -> str:
+    """The values of a field; empty for a path that is too long for an address."""
+    address = _with(reverse("admin:history_field", args=[entity, id]), {"path": path})
+    return address if len(address) <= LONGEST else ""
+
+
 def with_maker(timeline: str, version: Version, query: Mapping[str, str]) -> str:
     """The timeline with only the versions of who made this one: a person, else the service."""
     person = version.author

@@ -55,7 +55,7 @@ def _words(_language: str | None) -> _Words:
     return _Words(
         absent=escape(_("no such field")),
         masked=escape(_("masked; equal signs of one field of one document stand for equal values")),
-        filter=escape(_("show only the versions that changed this field")),
+        filter=escape(_("all values of this field")),
     )
 
 

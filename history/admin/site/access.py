@@ -12,6 +12,7 @@ from django.shortcuts import render
 from django.template.response import SimpleTemplateResponse
 
 from history import masking
+from history.base import zone
 from history.entities import ROOT
 from history.masking.logins import may
 from history.need_to_know import NeedToKnowError, RuleFailedError
@@ -40,6 +41,8 @@ def reader(request: HttpRequest) -> dict[str, Any]:
     return {
         "may_read": partial(may, getattr(request, "user", None), PERMISSION),
         "applications": ROOT is not None,
+        "zone": zone.chosen(request),
+        "zone_name": zone.CHOICES[zone.chosen(request)],
     }
 
 

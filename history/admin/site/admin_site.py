@@ -21,6 +21,7 @@ from django.views.i18n import set_language
 from history import labels
 from history.addresses import ID, KIND
 from history.admin.site.access import PERMISSION, May, holds, visible, was_given
+from history.base import zone
 from history.entities import ENTITIES, ROOT, Entity
 from history.models import FieldLabel, Person
 from history.requests import worker_shares
@@ -198,11 +199,23 @@ class AnnalsSite(admin.AdminSite):
 
     def get_urls(self) -> list[URLResolver | URLPattern]:
         # Imported late, as above.
-        from history.admin.pages import compare, moment, search, snapshot, state, timeline, unmask
+        from history.admin.pages import (
+            client,
+            compare,
+            field,
+            moment,
+            search,
+            snapshot,
+            state,
+            timeline,
+            unmask,
+        )
 
         views = [
             path("history/", search.page, name="history_search"),
+            path("client/", client.page, name="history_client"),
             path(f"{ENTITY}/compare/", compare.page, name="history_compare"),
+            path(f"{ENTITY}/field/", field.page, name="history_field"),
             path(f"{ENTITY}/state/", state.page, name="history_state"),
             path(f"{ENTITY}/versions/", timeline.page, name="history_versions"),
             path(f"{ENTITY}/versions/<int:version>/unmask/", unmask.page, name="history_unmask"),
@@ -219,8 +232,12 @@ class AnnalsSite(admin.AdminSite):
         for view in views:
             own = view.callback if view.callback in sending else require_safe(view.callback)
             view.callback = super().admin_view(_visible(own))
-        switch = path("language/", require_POST(set_language), name="language")
-        return [switch, *views, *(each for each in super().get_urls() if not _not_ours(each))]
+        switches = [
+            path("language/", require_POST(set_language), name="language"),
+            path("zone/", require_POST(zone.choose), name="zone"),
+        ]
+        of_django = (each for each in super().get_urls() if not _not_ours(each))
+        return [*switches, *views, *of_django]
 
     def admin_view(self, view: Callable[..., Any], cacheable: bool = False) -> Any:
         """Django wraps each page of its own with this."""
@@ -268,7 +285,8 @@ class AnnalsSite(admin.AdminSite):
         self, request: HttpRequest, extra_context: dict[str, Any] | None = None
     ) -> TemplateResponse:
         # Imported late, as above.
-        from history.admin.parts import heads
+        from history import complete_to
+        from history.admin.parts import gaps, recent
         from history.admin.parts.cards import title
 
         reads = request.user.has_perm(PERMISSION)
@@ -278,7 +296,8 @@ class AnnalsSite(admin.AdminSite):
             return home[0].view(request)  # type: ignore[return-value] # what Django sends on
         context = {
             "entities": [title(entity) for entity in ENTITIES] if reads else [],
-            "recent": heads.opened(request) if reads else [],
+            **(gaps.completeness(complete_to.read(ENTITIES)) if reads else {}),
+            **(recent.of_login(request) if reads else {}),
             "hide_finder": True,
             "screens": [one for one in self.screens if one.title and one.may(request.user)],
             **(extra_context or {}),

@@ -3,7 +3,10 @@
 "use strict";
 {
     const language = document.documentElement.lang || "ru";
-    const zone = Intl.DateTimeFormat().resolvedOptions().timeZone || "UTC";
+    const own = Intl.DateTimeFormat().resolvedOptions().timeZone || "UTC";
+    const zone = document.querySelector("meta[name=zone]")?.content || own;
+    // For what the server writes: files, notes, weeks.
+    document.cookie = `annals_tz=${own}; path=/; max-age=31536000; SameSite=Lax`;
     const format = (options) => new Intl.DateTimeFormat(language, { ...options, timeZone: zone });
     // Of 24 hours in every language: the fraction of the second follows it.
     const clock = format({
@@ -28,7 +31,9 @@
         const time = clock.format(moment);
         element.title = `${date.format(moment)}, ${time}${fraction && "." + fraction} `
             + `${offsetOf(moment)} (${zone})\n${element.dataset.utc || stored}`;
-        const shown = { clock: time, date: date.format(moment) };
+        const near = day.format(moment) === day.format(new Date())
+            ? time : `${date.format(moment)}, ${time}`;
+        const shown = { clock: time, date: date.format(moment), near };
         element.textContent = shown[element.dataset.when] || `${date.format(moment)}, ${time}`;
         element.dataset.day = day.format(moment);
     };

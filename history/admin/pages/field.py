@@ -1,0 +1,124 @@
+"""All values of one field: who set each, how long it stood, and what was changed back."""
+
+from collections.abc import Sequence
+from datetime import timedelta
+from decimal import Decimal, InvalidOperation
+
+import msgspec
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import render
+from django.utils.timesince import timesince
+from django.utils.translation import gettext as _
+
+from history import timeline
+from history.admin.pages.missing import not_found_page
+from history.admin.parts import heads, links
+from history.admin.parts.cards import fields_of, utc
+from history.admin.parts.change_rows import steps
+from history.admin.parts.picture import Step, step_chart
+from history.admin.parts.values import ABSENT, readable
+from history.admin.site.access import may_view_history
+from history.base import clock
+from history.diff.equal import identical
+from history.documents.exactjson import Json
+from history.entities import Entity
+from history.requests.worker_shares import dear_view
+from history.timeline import BadParameterError, FieldValue, Reader, Version
+
+SOON = timedelta(minutes=30)
+AGAIN = 4  # values that a change back and forth has
+
+
+@may_view_history
+@dear_view
+def page(request: HttpRequest, reader: Reader, entity: Entity, id: str) -> HttpResponse:
+    """?path= is a pointer or key path, ?page= of an older page. 404 with a reason."""
+    path, token = request.GET.get("path", ""), request.GET.get(links.PAGE) or None
+    values: Sequence[FieldValue] = ()
+    following, wrong = None, ""
+    try:
+        newest = timeline.newest(reader, entity, id)
+        found = timeline.field(reader, entity, id, path, page_token=token)
+        values, following = found.values, found.next_token
+    except timeline.NotFoundError as error:
+        return not_found_page(request, reader, entity, id, error)
+    except BadParameterError:
+        wrong = _("This is not a field that can be asked for. Example: /rate")
+    label = path if wrong else " › ".join(steps(path, newest.data, fields_of(entity)))
+    address = links.field(entity, id, path).partition("?")[0]
+    return render(
+        request,
+        "history/field.html",
+        {
+            **heads.context(request, reader, entity, id, newest, name=label or path),
+            **links.pages(request, address, {"path": path}, token, following),
+            "label": label,
+            "notes": [wrong] if wrong else [],
+            "lines": _lines(values, newest, path),
+            "chart": _chart(values),
+            "versions_url": links.with_path(links.timeline(entity, id), path, {}),
+        },
+        status=400 if wrong else 200,
+    )
+
+
+def _lines(values: Sequence[FieldValue], newest: Version, path: str) -> list[dict[str, object]]:
+    """Newest first. stood: for how long, in words. note: what the value does to those before."""
+    fields = fields_of(newest.entity)
+    found: list[dict[str, object]] = []
+    for number, one in enumerate(values):
+        origin, value = one.origin, one.value
+        until = one.until or clock.now()
+        found.append(
+            {
+                "value": ABSENT
+                if isinstance(value, msgspec.UnsetType)
+                else readable(value, fields, path),
+                "origin": origin,
+                "utc": utc(origin.updated_at),
+                "who": (origin.author or origin.service).name,
+                "service": origin.service.name if origin.author else "",
+                "stood": timesince(origin.updated_at, until) if until > origin.updated_at else "",
+                "now": one.until is None,
+                "note": _note(values[number : number + AGAIN]),
+                "url": links.snapshot(newest.entity, newest.id, origin.version, origin.updated_at),
+            }
+        )
+    return found
+
+
+def _note(values: Sequence[FieldValue]) -> str:
+    """values: the one that is meant and those before it, AGAIN in all."""
+    before = values[2:3]
+    if not before or not identical(values[0].value, before[0].value):
+        return ""
+    now, undone = values[0].origin, values[1].origin
+    if undone.author and not now.author and now.updated_at - undone.updated_at <= SOON:
+        return _("A service undid the change of a person.")
+    forth = len(values) == AGAIN and identical(values[1].value, values[3].value)
+    if forth and now.client_id != undone.client_id:
+        return _("Two services change the value back and forth.")
+    return _("Changed back.")
+
+
+def _chart(values: Sequence[FieldValue]) -> str:
+    """Of numbers, as they were set; empty where a value is none, or for one alone."""
+    found: list[Step] = []
+    for one in reversed(values):
+        if one.value is None or isinstance(one.value, msgspec.UnsetType):
+            continue
+        number = _number(one.value)
+        if number is None:
+            return ""
+        found.append(Step(one.origin.updated_at, number))
+    return step_chart(found, clock.now()) if len(found) > 1 else ""
+
+
+def _number(value: Json) -> float | None:
+    if isinstance(value, bool) or not isinstance(value, int | str | Decimal):
+        return None
+    try:
+        found = Decimal(value)
+    except InvalidOperation:
+        return None
+    return float(found) if found.is_finite() and found.adjusted() < 15 else None

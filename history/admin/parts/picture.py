@@ -1,0 +1,89 @@
+"""Small pictures as SVG, drawn by the server: bars of days, steps of a number."""
+
+from collections.abc import Sequence
+from datetime import date, datetime
+from typing import NamedTuple
+
+from django.utils.html import format_html, format_html_join
+from django.utils.safestring import SafeString
+
+WIDTH, HEIGHT, EDGE = 720, 60, 6
+
+
+class Step(NamedTuple):
+    """A number from a moment on."""
+
+    at: datetime
+    number: float
+
+
+class Day(NamedTuple):
+    """counts: versions by kind, in the order of the kinds. url: of the versions of this day. text:
+    the day in words."""
+
+    day: date
+    counts: Sequence[int]
+    url: str
+    text: str
+
+    @property
+    def total(self) -> int:
+        return sum(self.counts)
+
+
+def step_chart(steps: Sequence[Step], until: datetime) -> SafeString:
+    """A line that stays until the next step. The table next to it has the numbers."""
+    low = min(one.number for one in steps)
+    high = max(one.number for one in steps)
+    begin = steps[0].at
+    seconds = max(1.0, (until - begin).total_seconds())
+
+    def place(at: datetime, number: float) -> str:
+        share = (number - low) / (high - low) if high > low else 0.5
+        x = EDGE + (WIDTH - 2 * EDGE) * (at - begin).total_seconds() / seconds
+        return f"{x:.1f},{HEIGHT - EDGE - (HEIGHT - 2 * EDGE) * share:.1f}"
+
+    ends = [*(one.at for one in steps[1:]), until]
+    points = " ".join(
+        place(at, one.number) for one, end in zip(steps, ends, strict=True) for at in (one.at, end)
+    )
+    return format_html(
+        '<svg class="steps" viewBox="0 0 {} {}" aria-hidden="true" preserveAspectRatio="none">'
+        '<polyline points="{}"/></svg>',
+        *(WIDTH, HEIGHT, points),
+    )
+
+
+def day_bars(days: Sequence[Day], first: date, last: date) -> SafeString:
+    """A bar for each day, its parts by kind from below; each bar is a link. The table next to it
+    has the same links, for the keyboard and screen readers."""
+    step = WIDTH / max(1, (last - first).days + 1)
+    most = max((one.total for one in days), default=1)
+    bars = format_html_join(
+        "",
+        '<a href="{}" tabindex="-1"><title>{}</title>'
+        '<rect class="hit" x="{}" y="0" width="{}" height="{}"/>{}</a>',
+        (
+            (one.url, one.text, f"{x:.2f}", f"{step:.2f}", HEIGHT, _bar(one, x, step, most))
+            for one in days
+            for x in [(one.day - first).days * step]
+        ),
+    )
+    return format_html(
+        '<svg class="bars" viewBox="0 0 {} {}" aria-hidden="true" preserveAspectRatio="none">'
+        '<rect class="ground" x="0" y="{}" width="{}" height="1"/>{}</svg>',
+        *(WIDTH, HEIGHT, HEIGHT - 1, WIDTH, bars),
+    )
+
+
+def _bar(one: Day, x: float, step: float, most: int) -> SafeString:
+    width = max(1.5, min(step * 0.8, 24))
+    parts, top = [], HEIGHT - 1.0
+    for kind, count in enumerate(one.counts):
+        if count:
+            height = max(2.0, (HEIGHT - EDGE) * count / most)
+            top = max(0.0, top - height)
+            parts.append((kind, f"{x:.2f}", f"{top:.2f}", f"{width:.2f}", f"{height:.2f}"))
+    return format_html_join(
+        "", '<rect class="kind-{}" x="{}" y="{}" width="{}" height="{}"/>', parts
+    )

@@ -1,0 +1,100 @@
+"""What a login opened last, for its first page: title, status, and what happened last."""
+
+from collections.abc import Iterator
+
+from django.http import HttpRequest
+
+from history import masking, timeline
+from history.admin.parts import heads, links, sentences
+from history.admin.parts.cards import fields_of, title, utc
+from history.admin.parts.found import make_groups
+from history.admin.parts.headline import headline, status
+from history.base import clock
+from history.documents.exactjson import Json
+from history.need_to_know import NeedToKnowError, RuleFailedError
+from history.requests import accesses, worker_shares
+from history.timeline import ApplicationQuery, Carrier, Include, Query, Reader, Version
+
+MOST = 6
+CHANGES = frozenset({Include.CHANGES})
+CLIENT = "clientId"  # the key of the client's number among the kinds that come with Annals
+
+
+def of_login(request: HttpRequest) -> dict[str, object]:
+    """recent: a line for each entity. client: of the one that was opened last, with what belongs to
+    it; None where no number is known. Only what the login may see."""
+    opened = heads.opened(request)[:MOST]
+    reader = Reader.of(request.user, accesses.of(request))
+    with worker_shares.of_login(request.user.pk):
+        lines = [_line(reader, each) for each in opened]
+        client = next(filter(None, (_client(reader, each) for each in opened[:1])), None)
+    return {"recent": lines, "client": client}
+
+
+def _line(reader: Reader, place: Carrier) -> dict[str, object]:
+    entity, id = place
+    line: dict[str, object] = {
+        "id": id,
+        "kind": title(entity),
+        "url": links.landing(entity, id),
+    }
+    try:
+        newest, last = timeline.newest(reader, entity, id), _last(reader, place)
+    except (timeline.NotFoundError, NeedToKnowError, RuleFailedError):
+        return line
+    plain = sentences.rows(last)
+    return line | {
+        "title": headline(newest.data),
+        "status": status(newest.data, fields_of(entity)),
+        "at": last.updated_at,
+        "utc": utc(last.updated_at),
+        "who": heads.changed_by(last),
+        "what": sentences.change(plain[0]) if plain else "",
+        "more": max(0, len(plain) - 1),
+    }
+
+
+def _last(reader: Reader, place: Carrier) -> Version:
+    """The newest version, of an application with its children."""
+    entity, id = place
+    page = (
+        timeline.application(reader, ApplicationQuery(id=id, page_size=1, include=CHANGES))
+        if entity.root
+        else timeline.page(reader, Query(entity=entity, id=id, page_size=1, include=CHANGES))
+    )
+    return page.versions[0]
+
+
+def _client(reader: Reader, place: Carrier) -> dict[str, object] | None:
+    try:
+        numbers = dict.fromkeys(_numbers(reader, place))
+    except (timeline.NotFoundError, NeedToKnowError, RuleFailedError):
+        return None
+    for number in numbers:
+        groups = make_groups(reader, {number: timeline.search(reader, number, MOST)})
+        if groups[0].hits:
+            return {"number": number, "hits": groups[0].hits}
+    return None
+
+
+def _numbers(reader: Reader, place: Carrier) -> Iterator[str]:
+    """The client numbers that the documents of an application, or a child, have now."""
+    entity, id = place
+    if entity.root:
+        documents = [
+            (child.entity, child.data)
+            for child in timeline.application_at(reader, id, clock.now()).children
+        ]
+    else:
+        documents = [(entity, timeline.newest(reader, entity, id).data)]
+    allowed = masking.searchable_keys(reader.viewer)
+    for kind, data in documents:
+        for key, pointer in kind.search:
+            if key == CLIENT and f"{kind.name} {key}" in allowed:
+                yield from _text(data, pointer)
+
+
+def _text(data: Json, pointer: str) -> Iterator[str]:
+    value = data.get(pointer[1:]) if isinstance(data, dict) else None
+    if isinstance(value, str | int) and not masking.is_token(str(value)):
+        yield str(value)

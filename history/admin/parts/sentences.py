@@ -1,0 +1,55 @@
+"""What a version did in plain words: for the first page, and for a note to the client."""
+
+from collections.abc import Iterator, Sequence
+from zoneinfo import ZoneInfo
+
+from django.utils.formats import date_format
+from django.utils.translation import gettext as _
+
+from history.admin.parts.cards import fields_of, kind_text, title
+from history.admin.parts.change_rows import ChangeRow, change_rows, ordered
+from history.admin.parts.headline import headline
+from history.admin.parts.values import Value
+from history.timeline import Version
+
+MOST = 40  # changes of one version
+
+
+def of_version(version: Version, zone: ZoneInfo) -> Iterator[str]:
+    """A sentence for each change of a field that is not technical; one for a version without."""
+    at = version.updated_at.astimezone(zone)
+    day = _("{day} at {time}").format(day=date_format(at, _("j F")), time=f"{at:%H:%M}")
+    subject = title(version.entity)
+    if version.entity.parent and (name := headline(version.data)):
+        subject = f"{subject} {name}"
+    plain = rows(version)
+    if not plain:
+        yield _("{day}, {subject}: {what}.").format(
+            day=day, subject=subject, what=kind_text(version.type)
+        )
+    for row in plain:
+        yield _("{day}, {subject}: {change}.").format(day=day, subject=subject, change=change(row))
+
+
+def rows(version: Version) -> Sequence[ChangeRow]:
+    """The changes of fields that are not technical, at most MOST."""
+    fields = fields_of(version.entity)
+    return change_rows(ordered(version.changes), version.data, fields, most=MOST).plain
+
+
+def change(row: ChangeRow) -> str:
+    """One change, without a full stop."""
+    field = " › ".join((*row.trail, row.label))
+    if row.kind == "added":
+        return _("“{field}” added: {new}").format(field=field, new=_said(row.new))
+    if row.kind == "removed":
+        return _("“{field}” removed: {old}").format(field=field, old=_said(row.old))
+    text = _("“{field}” changed from {old} to {new}")
+    return text.format(field=field, old=_said(row.old), new=_said(row.new))
+
+
+def _said(value: Value) -> str:
+    if value.form in ("absent", "null"):
+        return _("empty")
+    text = value.head if value.form == "long" else value.text
+    return _("“{text}”").format(text=text) if text else _("several values")

@@ -1,0 +1,144 @@
+"""What a timeline shows as a file: CSV, JSON, or a note for the client in plain words."""
+
+import csv
+import io
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+from urllib.parse import urlencode
+from zoneinfo import ZoneInfo
+
+from django.http import HttpRequest, HttpResponse
+from django.utils.text import get_valid_filename
+from django.utils.translation import gettext as _
+
+from history.admin.parts import sentences
+from history.admin.parts.cards import kind_text, title
+from history.admin.parts.change_rows import ChangeRow
+from history.admin.parts.links import PAGE
+from history.admin.parts.values import Value
+from history.base import zone
+from history.complete_to import Completeness
+from history.documents.exactjson import dumps
+from history.timeline import Page, Version
+
+AS: Final = "as"
+_FORMULA: Final = ("=", "+", "-", "@", "\t", "\r")
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """name: of the file. head: name and value of each line that says what the file is."""
+
+    name: str
+    head: Sequence[tuple[str, str]]
+    versions: Sequence[Version]
+    zone: ZoneInfo
+
+
+def answer(taken: Taken, form: str) -> HttpResponse:
+    """The file in one of FORMS; a note where there is no such form."""
+    text, kind = FORMS.get(form, _note)(taken)
+    response = HttpResponse(text, content_type=f"{kind}; charset=utf-8")
+    name = get_valid_filename(f"{taken.name}.{form if form in ('csv', 'json') else 'txt'}")
+    response.headers["Content-Disposition"] = f'attachment; filename="{name}"'
+    return response
+
+
+def head(
+    request: HttpRequest, chips: Sequence[tuple[str, str, str]], page: Page, known: Completeness
+) -> list[tuple[str, str]]:
+    """Address, filter, zone, completeness, and whether older versions follow."""
+    asked = request.GET.copy()
+    asked.pop(AS, None)
+    address = request.build_absolute_uri(f"{request.path}?{asked.urlencode()}".rstrip("?"))
+    conditions = "; ".join(f"{name}: {value}" for name, value, _url in chips)
+    here, moment = zone.of(request), known.complete_to
+    return [
+        (_("Address"), address),
+        (_("Filter"), conditions or _("none")),
+        (_("Time zone"), here.key),
+        (_("Complete up to"), f"{moment.astimezone(here):%Y-%m-%d %H:%M:%S}" if moment else "?"),
+        (_("Versions"), _older(page)),
+    ]
+
+
+def _older(page: Page) -> str:
+    count = str(len(page.versions))
+    return _("{n}, older ones follow").format(n=count) if page.next_token else count
+
+
+def links(address: str, kept: Mapping[str, str], token: str | None) -> list[tuple[str, str]]:
+    """Name and address of each form of the page that is shown."""
+    page = {PAGE: token} if token else {}
+    return [
+        (name, f"{address}?{urlencode({**kept, **page, AS: form})}")
+        for form, name in (("csv", "CSV"), ("json", "JSON"), ("note", _("note for the client")))
+    ]
+
+
+def _rows(taken: Taken) -> Iterator[dict[str, str]]:
+    """A row for each change, as on the screen; one for a version without."""
+    for version in taken.versions:
+        at = version.updated_at.astimezone(taken.zone)
+        row = {
+            _("Time"): at.isoformat(sep=" ", timespec="seconds"),
+            _("Kind"): title(version.entity),
+            _("Id"): version.id,
+            _("Version"): str(version.version),
+            _("What happened"): kind_text(version.type),
+            _("Person"): version.author.name if version.author else "",
+            _("Service"): version.service.name,
+        }
+        changes: Sequence[ChangeRow | None] = sentences.rows(version) or [None]
+        for change in changes:
+            yield row | {
+                _("Field"): " › ".join((*change.trail, change.label)) if change else "",
+                _("Was"): _text(change.old) if change else "",
+                _("Became"): _text(change.new) if change else "",
+            }
+
+
+def _text(value: Value) -> str:
+    return value.text or value.exact
+
+
+def _csv(taken: Taken) -> tuple[str, str]:
+    """With a byte order mark and semicolons, as Excel of a Russian Windows reads it."""
+    file = io.StringIO()
+    file.write("\N{ZERO WIDTH NO-BREAK SPACE}")
+    writer = csv.writer(file, delimiter=";")
+    writer.writerows((name, _cell(value)) for name, value in taken.head)
+    writer.writerow(())
+    rows = list(_rows(taken))
+    writer.writerow(rows[0] if rows else ())
+    writer.writerows([_cell(value) for value in row.values()] for row in rows)
+    return file.getvalue(), "text/csv"
+
+
+def _cell(text: str) -> str:
+    """A spreadsheet must not take a text as a formula."""
+    return f"'{text}" if text.startswith(_FORMULA) else text
+
+
+def _json(taken: Taken) -> tuple[str, str]:
+    about = {"about": dict(taken.head), "changes": [*_rows(taken)]}
+    return dumps(about).decode(), "application/json"
+
+
+def _note(taken: Taken) -> tuple[str, str]:
+    """Oldest first: one sentence a change."""
+    said = [
+        sentence
+        for version in reversed(taken.versions)
+        for sentence in sentences.of_version(version, taken.zone)
+    ]
+    about = [f"{name}: {value}" for name, value in taken.head[2:]]
+    return "\n".join([*said, "", *about, ""]), "text/plain"
+
+
+FORMS: Final[Mapping[str, Callable[[Taken], tuple[str, str]]]] = {
+    "csv": _csv,
+    "json": _json,
+    "note": _note,
+}

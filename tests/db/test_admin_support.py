@@ -1,0 +1,162 @@
+"""The clerk's day: the first page, a client's week, a field's values, the days, files, the zone."""
+
+import csv
+import json
+import re
+from datetime import timedelta
+
+import pytest
+from django.test import Client
+
+from history.models import SearchKey
+from tests.db.screens import A1, WHOLE, text
+from tests.db.store import T0, Store
+
+pytestmark = pytest.mark.django_db
+
+FIELD = f"{A1}field/"
+
+
+def test_the_first_page_says_what_happened_to_what_was_opened(
+    documents: Store, support: Client
+) -> None:
+    documents.add(
+        "R2", 0, {"fullName": "Рожкова Анна", "clientId": "C77"}, 3,
+        entity="participant-role", application="A1",
+    )  # fmt: skip
+    documents.add("A1", 2, {"name": "Ипотека", "rate": "16.5"}, 9, author="m.ivanov")
+    assert "Недавно открытые" not in text(support.get("/admin/"))
+    support.get(WHOLE)
+    said = text(support.get("/admin/"))
+    assert "Ипотека" in said
+    assert "Иванов Михаил · изменено поле «Ставка»: было «17,9 %», стало «16,5 %»" in said
+
+
+def test_the_week_of_a_client_is_one_timeline(store: Store, support: Client) -> None:
+    for number in range(3):
+        store.add(f"B{number}", 0, {"name": f"Ипотека {number}"}, number)
+        store.add(f"B{number}", 1, {"name": f"Ипотека {number}", "rate": "1"}, 60 + number)
+        store.add(
+            f"P{number}", 0, {"fullName": "Рожкова Анна", "clientId": "C77"}, 30 + number,
+            entity="participant-role", application=f"B{number}",
+        )  # fmt: skip
+        SearchKey.objects.create(
+            value="C77", name="clientId", entity="participant-role", id=f"P{number}", day=T0.date()
+        )
+    week = T0.strftime("%G-W%V")
+    page = support.get("/admin/client/", {"q": "C77", "week": week})
+    shown = re.findall(r'<li class="version[^"]*" id="v(\d+)-([BP]\d)', page.content.decode())
+    assert [id for _, id in shown[:3]] == ["B2", "B1", "B0"]
+    assert len(shown) == 9
+    before = (T0 - timedelta(days=7)).strftime("%G-W%V")
+    assert "За эту неделю ничего не изменилось" in text(
+        support.get("/admin/client/", {"q": "C77", "week": before})
+    )
+    assert f"week={before}" in page.content.decode()
+    assert "нет ни одной заявки" in text(support.get("/admin/client/", {"q": "nobody"}))
+    assert support.get("/admin/client/", {"q": "C77", "week": "2026-W99"}).status_code == 200
+
+
+def test_a_field_has_all_its_values(store: Store, support: Client) -> None:
+    for number, (rate, author) in enumerate(
+        [("1", "m.ivanov"), ("2", "m.ivanov"), ("1", None), ("2", "m.ivanov"), ("3", "m.ivanov")]
+    ):
+        store.add("A1", number, {"rate": rate}, number, author=author)
+    page = support.get(FIELD, {"path": "/rate"})
+    said = text(page)
+    assert "<svg" in page.content.decode()
+    assert said.count("Служба отменила изменение, внесённое сотрудником.") == 1
+    assert said.count("Возвращено прежнее значение.") == 1
+    assert "3 % " in said
+    assert "1 минута" in said
+    timeline = support.get(A1).content.decode()
+    assert f'href="{FIELD}?path=%2Frate"' in timeline
+    assert support.get(FIELD, {"path": "nonsense"}).status_code == 400
+    assert support.get("/admin/history/product-instance/NO/field/?path=/a").status_code == 404
+
+
+def test_two_services_that_change_back_and_forth(store: Store, support: Client) -> None:
+    for number in range(4):
+        rate = str(number % 2)
+        store.add("A1", number, {"rate": rate}, number, author=None, client=f"service-{rate}")
+    said = text(support.get(FIELD, {"path": "/rate"}))
+    assert said.count("Две службы попеременно меняют значение.") == 1
+
+
+def test_the_days_are_a_picture_and_a_list(store: Store, support: Client) -> None:
+    day = 24 * 60
+    store.add("A1", 0, {"n": 0}, 0)
+    store.add("A1", 1, {"n": 1}, 1)
+    assert '<svg class="bars' not in support.get(A1).content.decode()
+    store.add("A1", 3, {"n": 3}, 2 * day)
+    page = support.get(A1)
+    assert page.content.decode().count("<title>") == 3  # of the window and of two days
+    said = text(page)
+    assert "2026: 2 версии" in said
+    assert "1 версия, не хватает версий" in said
+    url = re.findall(r'<li><a href="([^"]*from=[^"]*)"', page.content.decode())[0]
+    shown = support.get(url.replace("&amp;", "&")).content.decode()
+    assert re.findall(r'<li class="version[^"]*" id="v(\d+)', shown) == ["3"]
+
+
+def test_conditions_are_removed_one_by_one(documents: Store, support: Client) -> None:
+    page = support.get(A1, {"author": "m.ivanov", "type": "CREATE"}).content.decode()
+    chips = re.findall(r'<li>([^<]*) <b>([^<]*)</b> <a href="([^"]*)"', page)
+    assert [(name, value) for name, value, _ in chips] == [
+        ("Сотрудник:", "m.ivanov"), ("Что произошло:", "создание"),
+    ]  # fmt: skip
+    assert chips[0][2] == f"{A1}?type=CREATE"
+
+
+def test_versions_in_a_row_that_changed_nothing_are_folded(store: Store, support: Client) -> None:
+    for number in range(6):
+        store.add("A1", number, {"n": min(number, 2)}, number)
+    page = support.get(A1).content.decode()
+    folded = page[page.index('class="folded"') : page.index("</details></li>")]
+    assert re.findall(r'id="v(\d+)"', folded) == ["5", "4", "3"]
+    assert "3 версии без изменений по существу" in folded
+
+
+def test_what_is_shown_is_taken_away(documents: Store, support: Client) -> None:
+    support.cookies["annals_zone"] = "moscow"
+    asked = {"author": "x.unknown", "as": "csv"}
+    answer = support.get(A1, asked)
+    assert answer.headers["Content-Disposition"].endswith('"product-instance-A1.csv"')
+    rows = list(csv.reader(answer.content.decode("utf-8-sig").splitlines(), delimiter=";"))
+    assert rows[0] == ["Адрес", f"http://testserver{A1}?author=x.unknown"]
+    assert rows[1] == ["Фильтр", "Сотрудник: x.unknown"]
+    assert rows[2] == ["Часовой пояс", "Europe/Moscow"]
+    assert rows[3][0] == "Данные полны до"
+    assert rows[6][-3:] == ["Поле", "Было", "Стало"]
+    assert rows[7][-3:] == ["Ставка", "18,4\N{NO-BREAK SPACE}%", "17,9\N{NO-BREAK SPACE}%"]
+    assert len(rows) == 8
+    found = json.loads(support.get(A1, asked | {"as": "json"}).content)
+    assert found["changes"][0]["Стало"] == "17,9\N{NO-BREAK SPACE}%"
+
+
+def test_a_note_for_the_client_is_in_plain_words(documents: Store, support: Client) -> None:
+    support.cookies["annals_zone"] = "moscow"
+    said = support.get(WHOLE, {"as": "note"}).content.decode()
+    at = T0 + timedelta(minutes=1, hours=3)
+    changed = (
+        "изменено поле «Ставка»: было «18,4\N{NO-BREAK SPACE}%», стало «17,9\N{NO-BREAK SPACE}%»."
+    )
+    assert f" в {at:%H:%M}, Заявка: {changed}" in said
+    assert "Участник Рожков Олег: создание." in said
+    assert "Часовой пояс: Europe/Moscow" in said
+
+
+def test_a_formula_is_a_text_in_a_spreadsheet(store: Store, support: Client) -> None:
+    store.add("A1", 0, {"n": "x"}, 0)
+    store.add("A1", 1, {"n": "=HYPERLINK()"}, 1)
+    assert ";'=HYPERLINK()" in support.get(A1, {"as": "csv"}).content.decode()
+
+
+def test_the_zone_is_remembered(documents: Store, support: Client) -> None:
+    assert '<meta name="zone" content="">' in support.get(A1).content.decode()
+    answer = support.post("/admin/zone/", {"zone": "moscow", "next": A1})
+    assert (answer.status_code, answer.headers["Location"]) == (302, A1)
+    assert '<meta name="zone" content="Europe/Moscow">' in support.get(A1).content.decode()
+    away = support.post("/admin/zone/", {"zone": "no", "next": "https://example.org/"})
+    assert away.headers["Location"] == "/"
+    assert support.cookies["annals_zone"].value == "moscow"
