@@ -76,7 +76,8 @@ def serve(demo: Supervisor, port: int, options: argparse.Namespace) -> None:
     """Start everything else and print the addresses. Returns only by an exception."""
     shop_environment = shop.prepare(demo) if options.with_shop else None
     demo.start("consume", MANAGE, "consume", login=logins.CONSUMER)
-    demo.start("cron", "-m", "annals.demo.cron")
+    for login in (logins.OWNER, logins.CONSUMER):
+        demo.start(f"cron-{login}", "-m", "annals.demo.cron", login, login=login)
     demo.web(port)
     address = f"http://localhost:{port}"
     print_step("Logs", str(demo.logs))

@@ -1,31 +1,39 @@
-"""What cron does elsewhere, for the demo: each job at the start, then in turn."""
+"""What cron does elsewhere, for the demo: `python -m annals.demo.cron LOGIN` runs the jobs of a
+login of PostgreSQL, each at the start, then in turn."""
 
 import logging
 import os
+import sys
 import time
 from itertools import count
 from typing import Final
 
 import django
 from django.core.management import CommandError, call_command
+from django.db import connection
 
-# Each with the number of minutes after which it runs again.
-JOBS: Final = (
-    (("partitions", "maintain"), 60),
-    (("quarantine", "retry"), 1),
-    (("gaps",), 10),
-    (("partitions", "verify"), 1440),
-)
+from annals.embedded import logins
+
+# By login; each with the number of minutes after which it runs again.
+JOBS: Final = {
+    logins.OWNER: (
+        (("partitions", "maintain"), 60),
+        (("gaps",), 10),
+        (("partitions", "verify"), 1440),
+    ),
+    logins.CONSUMER: ((("quarantine", "retry"), 1),),
+}
 log = logging.getLogger(__name__)
 
 
-def main() -> None:
+def main(login: str) -> None:
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "annals.settings")
     django.setup()
     for minute in count():
-        for words, every in JOBS:
+        for words, every in JOBS[login]:
             if minute % every == 0:
                 _run(*words)
+        connection.close_pool()  # type: ignore[attr-defined] # of the backend of PostgreSQL
         time.sleep(60)
 
 
@@ -38,4 +46,4 @@ def _run(*words: str) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1])
