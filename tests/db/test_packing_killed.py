@@ -1,0 +1,85 @@
+"""Packing and unpacking that end between any two statements lose, double and change no version."""
+
+from collections.abc import Callable
+from datetime import timedelta
+
+import pytest
+from django.db import connection as django_connection
+
+from history import packing
+from history.daily import days
+from history.daily.canonical import versions
+from history.entities import ROOT
+from history.models import SealedDay
+from tests.db.ingested import Ingested
+from tests.db.partitioned import TABLE, names, raw
+from tests.db.store import Store
+from tests.db.test_days_killed_anywhere import kill_everywhere
+from tests.messages import NOW, SOURCE, value
+
+pytestmark = pytest.mark.usefixtures("tables")
+MOMENT = NOW.replace(hour=12, minute=0, second=0) - timedelta(days=20)
+DAY = MOMENT.date()
+NAME = days.partition_name(TABLE, DAY)
+Rewrite = Callable[..., packing.Done]
+
+
+def there() -> list[tuple[str, int]]:
+    with raw() as plain:
+        place = days.locate(plain, TABLE, DAY)
+        return [(row[0], row[1]) for row in versions(plain, ROOT, place.child)]
+
+
+def run(rewrite: Rewrite) -> Callable[[], None]:
+    def act() -> None:
+        django_connection.ensure_connection()
+        rewrite(django_connection.connection, ROOT, DAY)
+
+    return act
+
+
+def is_packed() -> bool:
+    """Whether the table has blocks; the mark must say the same."""
+    with raw() as plain:
+        found = plain.execute(f"SELECT EXISTS (SELECT FROM {NAME} WHERE packed IS NOT NULL)")
+        blocks = found.fetchone() == (True,)
+    marked = SealedDay.objects.filter(day=DAY, packed_at__isnull=False).exists()
+    assert blocks is marked
+    return blocks
+
+
+@pytest.mark.parametrize("rewrite", [packing.pack, packing.unpack])
+def test_killed_between_any_two_statements(rewrite: Rewrite) -> None:
+    with raw() as plain:
+        days.create(plain, TABLE, DAY)
+        for id in "abc":
+            for version in range(4):
+                moment = MOMENT + timedelta(minutes=version)
+                Store().add(id, version, {"of": id, "n": version}, moment)
+        if rewrite is packing.unpack:
+            packing.pack(plain, ROOT, DAY)
+    expected, before = there(), is_packed()
+    assert len(expected) == 12
+    killed = 0
+    for _ in kill_everywhere(run(rewrite)):
+        assert (there(), is_packed(), names()) == (expected, before, [NAME])
+        killed += 1
+    assert (there(), is_packed(), names()) == (expected, not before, [NAME])
+    assert killed > 15
+
+
+def test_a_message_that_comes_after_a_kill_is_stored_once(ingested: Ingested) -> None:
+    def old(version: int) -> bytes:
+        at = (MOMENT + timedelta(minutes=version)).replace(tzinfo=None).isoformat()
+        return value(id="a", version=version, updatedAt=at)
+
+    ingested.write(*map(old, range(5)))
+    came = 5
+    for _ in kill_everywhere(run(packing.pack)):
+        done = ingested.write(old(came), old(came - 1), old(0))
+        assert (done.stored[SOURCE], done.repeated[SOURCE]) == (1, 2)
+        came += 1
+        assert there() == [("a", version) for version in range(came)]
+    assert is_packed()
+    done = ingested.write(*map(old, range(came + 1)))
+    assert (done.stored[SOURCE], done.repeated[SOURCE]) == (1, came)
