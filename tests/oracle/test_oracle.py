@@ -7,6 +7,9 @@ import ast
 import inspect
 import json
 import os
+from datetime import timedelta
+from itertools import groupby
+from operator import itemgetter
 from types import ModuleType
 from typing import Any
 
@@ -16,7 +19,12 @@ from django.db import connection
 from django.test import Client
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
+from psycopg import sql
 
+from history import packing
+from history.blocks import stored as stored_rows
+from history.blocks.form import Packer, cut
+from history.daily import canonical, days
 from history.entities import ENTITIES
 from history.search_index.keys import Fingerprint, NewKeys
 from history.search_index.upsert import upsert
@@ -180,13 +188,51 @@ def test_every_answer_is_that_of_the_reference(
     compare_all(store, api, made, data)
 
 
-def compare_all(store: Store, api: Api, made: list[Made], data: st.DataObject) -> None:
+@settings(budget, max_examples=max(5, HISTORIES // 4))
+@given(made=histories(), data=st.data())
+def test_every_answer_of_packed_days_is_that_of_the_reference(
+    store: Store, api: Api, made: list[Made], data: st.DataObject
+) -> None:
+    """Most versions are in blocks; the others came late."""
+    compare_all(store, api, made, data, packed=True)
+
+
+LATE = st.sampled_from([False, False, False, True])
+
+
+def pack(draw: Any) -> None:
+    """Put the versions of each document and day into blocks, but for some."""
+    plain = connection.connection
+    for entity, day in {(entity, moment.date()) for entity in ENTITIES for moment in MOMENTS}:
+        table = days.locate(plain, entity.table, day).child
+        rewrite = packing._Rewrite(plain, entity, day, 0, lambda _: None)
+        rows = [row for row in canonical.versions(plain, entity, table) if not draw(LATE)]
+        packer = Packer(None)
+        made = [
+            packer.pack(block) for _, of in groupby(rows, itemgetter(0)) for block in cut(list(of))
+        ]
+        for id, version, at, *_ in rows:
+            moment = stored_rows.EPOCH + timedelta(microseconds=at)
+            query = sql.SQL("DELETE FROM {} WHERE (id, version, updated_at) = (%s, %s, %s)")
+            plain.execute(query.format(table), [id, version, moment])
+        names = sql.SQL(", ").join(
+            map(sql.Identifier, (*canonical.columns(entity), *stored_rows.BLOCK))
+        )
+        rewrite._write(sql.SQL("COPY {} ({}) FROM STDIN").format(table, names), made)
+        COUNTS["blocks"] += len(made)
+
+
+def compare_all(
+    store: Store, api: Api, made: list[Made], data: st.DataObject, *, packed: bool = False
+) -> None:
     """Store these versions, compare every answer, and remove them."""
     from django.db import transaction
 
     with transaction.atomic():
         COUNTS["histories"] += 1
         world = stored(store, made, data.draw(batches(made)))
+        if packed:
+            pack(data.draw)
         for entity in world.entities():
             _entity(api, world, entity, data.draw)
         for id in APPLICATIONS:
