@@ -224,7 +224,9 @@ def _months(by_day: Mapping[date, Sequence[TableDay]]) -> Iterator[tuple[date, l
             cells = []
             for day in week:
                 its = by_day.get(day, ()) if day.month == month else ()
-                worst = min((one.state for one in its), key=order.index, default="")
+                # A table without rows is neither packed nor sealed, and hides that others are.
+                full = [one for one in its if one.state != "plain" or one.rows != "0"] or its
+                worst = min((one.state for one in full), key=order.index, default="")
                 size = filesizeformat(sum(one.bytes for one in its)) if its else ""
                 cells.append(Cell(day, worst, STATES.get(worst, ""), size))
             lines.append(cells)

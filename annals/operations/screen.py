@@ -24,7 +24,7 @@ from history import complete_to
 from history.base import clock
 from history.entities import ENTITIES
 from history.gaps import read as gaps
-from history.models import ArchivedDay
+from history.models import ArchivedDay, SealedDay
 from history.partitions import catalog, state
 from history.partitions.plan import Policy
 from history.reasons import REASONS
@@ -88,6 +88,7 @@ def _days() -> dict[str, Any]:
     return {
         "ahead": min(each.ahead for each in found),
         "held": run.held if run else 0,
+        "packed": SealedDay.objects.exclude(packed_at=None).values("day").distinct().count(),
         "archived": ArchivedDay.objects.values("day").distinct().count(),
         "disk": space,
         "used": filesizeformat(space.used),

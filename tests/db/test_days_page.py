@@ -11,7 +11,7 @@ from annals import env
 from annals.operations.days import STATES, TableDay, state_of
 from history.daily import days
 from history.daily.days import DayState
-from history.models import ArchivedDay, DaySeal, VerifiedTable
+from history.models import ArchivedDay, DaySeal, SealedDay, VerifiedTable
 from history.partitions.catalog import Partition
 from ingest.completeness.views import why_held
 from ingest.models import Quarantined
@@ -49,6 +49,7 @@ def test_the_calendar(tables: None, client: Client, settings: Settings) -> None:
     with raw() as plain:
         for day in (held, sealed, TODAY):
             days.create(plain, TABLE, day)
+    SealedDay.objects.create(table=TABLE, day=sealed, packed_at=NOW)
     Quarantined.objects.create(
         topic="top-storage.export.product-instance", topic_id="", partition=0, offset=7,
         reason="not_json", detail="", first_seen=NOW, day=held,
@@ -75,6 +76,7 @@ def test_the_calendar(tables: None, client: Client, settings: Settings) -> None:
     assert "12 345" in text(client.get("/admin/days/", {"day": str(archived)})).replace(
         "\N{NO-BREAK SPACE}", " "
     )
+    assert "упаковано: 1" in text(client.get("/admin/operations/"))
     for wrong in ("x", "1999-01-01", "2026-1"):
         assert client.get("/admin/days/", {"day": wrong}).status_code == 200
 
