@@ -106,6 +106,14 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
             "example passwords and certificates. `ANNALS_KAFKA_*` variables override it."
         ),
     ] = None
+    language: Annotated[
+        str,
+        Meta(
+            pattern=r"^(ru|en|auto)$",
+            description="Language of the screens until somebody chooses one. `auto`: the one that "
+            "the browser asks for.",
+        ),
+    ] = "ru"
     entities_file: Annotated[
         Path | None,
         Meta(

@@ -10,11 +10,15 @@ Next = Callable[[HttpRequest], HttpResponse]
 
 
 def language_of(request: HttpRequest) -> str:
-    """One of LANGUAGES; not by Accept-Language, which says how somebody installed the browser."""
+    """One of LANGUAGES. By Accept-Language only where the settings say so: it tells how somebody
+    installed the browser."""
     if f"{request.path_info}/".startswith("/api/"):
         return translation.get_language_from_request(request)
     wanted = request.COOKIES.get(settings.LANGUAGE_COOKIE_NAME, "")
-    return wanted if wanted in dict(settings.LANGUAGES) else settings.LANGUAGE_CODE
+    if wanted in dict(settings.LANGUAGES):
+        return wanted
+    given: str = settings.ANNALS.language
+    return translation.get_language_from_request(request) if given == "auto" else given
 
 
 def chosen_language(get_response: Next) -> Next:

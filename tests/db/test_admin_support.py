@@ -1,13 +1,18 @@
 """The clerk's day: the first page, a client's week, a field's values, the days, files, the zone."""
 
 import csv
+import io
 import json
 import re
-from datetime import timedelta
+import zipfile
+from datetime import date, timedelta
+from typing import Any
 
+import msgspec
 import pytest
 from django.test import Client
 
+from history.admin.parts import moment_words
 from history.models import SearchKey
 from tests.db.screens import A1, WHOLE, text
 from tests.db.store import T0, Store
@@ -160,3 +165,64 @@ def test_the_zone_is_remembered(documents: Store, support: Client) -> None:
     away = support.post("/admin/zone/", {"zone": "no", "next": "https://example.org/"})
     assert away.headers["Location"] == "/"
     assert support.cookies["annals_zone"].value == "moscow"
+
+
+def test_a_sheet_has_the_same_rows(documents: Store, support: Client) -> None:
+    answer = support.get(A1, {"author": "x.unknown", "as": "xlsx"})
+    assert answer.headers["Content-Disposition"].endswith('"product-instance-A1.xlsx"')
+    with zipfile.ZipFile(io.BytesIO(answer.content)) as book:
+        texts = book.read("xl/sharedStrings.xml").decode()
+    for each in ("Адрес", f"http://testserver{A1}?author=x.unknown", "Ставка", "17,9"):
+        assert each in texts
+
+
+@pytest.mark.parametrize(
+    "words, expected",
+    [
+        ("вчера 12:00", "2026-11-25 12:00:00"),
+        ("Вчера в 9:05", "2026-11-25 09:05:00"),
+        ("позавчера", "2026-11-24 00:00:00"),
+        ("today 23:59:59", "2026-11-26 23:59:59"),
+        ("12.11.2026 9:30", "2026-11-12 09:30:00"),
+        ("1.12", "2025-12-01 00:00:00"),
+        *((each, "None") for each in ("31.02.2026", "вчера 25:00", "завтра", "", "12.11.2026 x")),
+    ],
+)
+def test_a_moment_in_words(words: str, expected: str) -> None:
+    assert str(moment_words.parse(words, date(2026, 11, 26))) == expected
+
+
+def test_the_moment_page_takes_words(documents: Store, support: Client) -> None:
+    at = T0 + timedelta(days=1, hours=3)
+    said = text(
+        support.get("/admin/at/A1/", {"time": f"{at:%d.%m.%Y} 9:30", "tz": "Europe/Moscow"})
+    )
+    assert "Ипотека" in said
+    wrong = support.get("/admin/at/A1/", {"time": "когда-нибудь"})
+    assert wrong.status_code == 200
+    assert "errorlist" in wrong.content.decode()
+
+
+def test_the_moment_page_has_a_bound(documents: Store, support: Client) -> None:
+    for number in range(210):
+        documents.add(f"T{number:03}", 0, {"name": f"Задача {number}"}, 3, entity="product-task")
+    page = support.get("/admin/at/A1/")
+    assert page.content.decode().count('class="comparison part"') == 200
+    assert "Ещё 12 документов здесь не показаны." in text(page)
+
+
+def test_a_page_that_is_not_there_has_a_search_box(support: Client) -> None:
+    page = support.get("/admin/nothing/")
+    assert page.status_code == 404
+    assert page.content.decode().count('type="search"') == 1
+
+
+@pytest.mark.parametrize("given, expected", [("ru", "ru"), ("en", "en"), ("auto", "en")])
+def test_the_language_of_an_installation(
+    support: Client, settings: Any, given: str, expected: str
+) -> None:
+    settings.ANNALS = msgspec.structs.replace(settings.ANNALS, language=given)
+    headers = {"Accept-Language": "en"}
+    assert f'<html lang="{expected}"' in support.get("/admin/", headers=headers).content.decode()
+    support.cookies["django_language"] = "ru"
+    assert '<html lang="ru"' in support.get("/admin/", headers=headers).content.decode()

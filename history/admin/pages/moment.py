@@ -25,6 +25,8 @@ from history.timeline import (
     Version,
 )
 
+MOST_PARTS = 200
+
 
 @may_view_history
 @dear_view
@@ -50,6 +52,7 @@ def page(request: HttpRequest, reader: Reader, id: str) -> HttpResponse:
         "action": links.application_at(id),
         "now": not form.is_bound,
         "parts": [] if empty else _parts(found),
+        "hidden": 0 if empty else max(0, len(found.children) + len(found.deleted) + 1 - MOST_PARTS),
         "notes": [note] if note else [] if empty else [_missing(each) for each in found.missing],
     }
     return render(request, "history/moment.html", context, status=404 if note else 200)
@@ -72,7 +75,8 @@ def _parts(found: ApplicationState) -> list[dict[str, object]]:
     """The application, then its children by kind, those that had been deleted at the end."""
     room = Room()
     root = [found.application] if found.application else []
-    return [_part(each, room) for each in (*root, *found.children, *found.deleted)]
+    parts = (*root, *found.children, *found.deleted)[:MOST_PARTS]
+    return [_part(each, room) for each in parts]
 
 
 def _part(version: Version, room: Room) -> dict[str, object]:

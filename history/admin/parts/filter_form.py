@@ -10,7 +10,8 @@ from django import forms
 from django.utils.translation import gettext_lazy as _
 from django.utils.translation import ngettext
 
-from history.admin.parts import suggestions
+from history.admin.parts import moment_words, suggestions
+from history.base import clock
 from history.entities import Entity
 from history.people import Author
 from history.record import AUTHOR_LENGTH, CLIENT_ID_LENGTH, ChangeType
@@ -29,6 +30,19 @@ ASKED = ("author", "clientId", "type", "from", "to", "path")
 MOMENTS = ["%Y-%m-%dT%H:%M", "%Y-%m-%dT%H:%M:%S", "%Y-%m-%d"]
 
 
+class MomentField(forms.DateTimeField):
+    """Also as people write it; see moment_words. Its text field is the same in every browser."""
+
+    widget = forms.TextInput(attrs={"autocomplete": "off", "placeholder": _("yesterday 12:00")})
+    zone = ZoneInfo("UTC")  # of who writes; see Zoned
+
+    def to_python(self, value: Any) -> datetime | None:
+        given = value.strip() if isinstance(value, str) else value
+        today = clock.now().astimezone(self.zone).date()
+        said = moment_words.parse(given, today) if isinstance(given, str) else None
+        return said or super().to_python(given)
+
+
 class Zoned(forms.Form):
     """Moments are in the browser's zone, which annals.js puts into tz."""
 
@@ -38,6 +52,13 @@ class Zoned(forms.Form):
         super().__init__(*args, **kwargs)
         self.label_suffix = ""
         self.use_required_attribute = False
+
+    def full_clean(self) -> None:
+        given = self.data.get("tz", "")
+        for field in self.fields.values():
+            if isinstance(field, MomentField) and given in available_timezones():
+                field.zone = ZoneInfo(given)
+        super().full_clean()
 
     def clean_tz(self) -> str:
         zone: str = self.cleaned_data["tz"]
@@ -55,9 +76,8 @@ class Zoned(forms.Form):
 class MomentForm(Zoned):
     """The moment of which a page is. The field has the name of the API's parameter."""
 
-    time = forms.DateTimeField(
+    time = MomentField(
         label=_("As of"),
-        widget=forms.TextInput(attrs={"type": "datetime-local", "step": "1"}),
         input_formats=MOMENTS,
         error_messages={"required": _("Enter a date and a time.")},
     )
@@ -107,14 +127,8 @@ class FilterForm(Zoned):
         self.stranger = ""
         self.meant: Collection[tuple[str, str]] = ()
         self.fields["path"].validators = []  # Django refuses NUL, which a key may have
-        local = {"type": "datetime-local"}
         for name, label in (("from", _("From")), ("to", _("Before"))):
-            self.fields[name] = forms.DateTimeField(
-                label=label,
-                required=False,
-                widget=forms.TextInput(attrs=local),
-                input_formats=MOMENTS,
-            )
+            self.fields[name] = MomentField(label=label, required=False, input_formats=MOMENTS)
         self.order_fields(["author", "clientId", "type", "from", "to", "path", "tz"])
 
     def clean_author(self) -> str:

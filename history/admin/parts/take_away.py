@@ -1,4 +1,4 @@
-"""What a timeline shows as a file: CSV, JSON, or a note for the client in plain words."""
+"""What a timeline shows as a file: CSV, XLSX, JSON, or a note for the client in plain words."""
 
 import csv
 import io
@@ -8,6 +8,7 @@ from typing import Final
 from urllib.parse import urlencode
 from zoneinfo import ZoneInfo
 
+import xlsxwriter
 from django.http import HttpRequest, HttpResponse
 from django.utils.text import get_valid_filename
 from django.utils.translation import gettext as _
@@ -23,6 +24,8 @@ from history.documents.exactjson import dumps
 from history.timeline import Page, Version
 
 AS: Final = "as"
+FILES: Final = ("csv", "xlsx", "json")
+MOST_LETTERS: Final = 32_767  # of a cell
 _FORMULA: Final = ("=", "+", "-", "@", "\t", "\r")
 
 
@@ -39,8 +42,10 @@ class Taken:
 def answer(taken: Taken, form: str) -> HttpResponse:
     """The file in one of FORMS; a note where there is no such form."""
     text, kind = FORMS.get(form, _note)(taken)
-    response = HttpResponse(text, content_type=f"{kind}; charset=utf-8")
-    name = get_valid_filename(f"{taken.name}.{form if form in ('csv', 'json') else 'txt'}")
+    response = HttpResponse(
+        text, content_type=kind if isinstance(text, bytes) else f"{kind}; charset=utf-8"
+    )
+    name = get_valid_filename(f"{taken.name}.{form if form in FILES else 'txt'}")
     response.headers["Content-Disposition"] = f'attachment; filename="{name}"'
     return response
 
@@ -73,7 +78,12 @@ def links(address: str, kept: Mapping[str, str], token: str | None) -> list[tupl
     page = {PAGE: token} if token else {}
     return [
         (name, f"{address}?{urlencode({**kept, **page, AS: form})}")
-        for form, name in (("csv", "CSV"), ("json", "JSON"), ("note", _("note for the client")))
+        for form, name in (
+            ("csv", "CSV"),
+            ("xlsx", "XLSX"),
+            ("json", "JSON"),
+            ("note", _("note for the client")),
+        )
     ]
 
 
@@ -116,6 +126,26 @@ def _csv(taken: Taken) -> tuple[str, str]:
     return file.getvalue(), "text/csv"
 
 
+def _xlsx(taken: Taken) -> tuple[bytes, str]:
+    """All cells are texts."""
+    file = io.BytesIO()
+    book = xlsxwriter.Workbook(file, {"in_memory": True, "strings_to_formulas": False})
+    sheet = book.add_worksheet()
+    bold = book.add_format({"bold": True})
+    for number, (name, value) in enumerate(taken.head):
+        sheet.write_string(number, 0, name, bold)
+        sheet.write_string(number, 1, value[:MOST_LETTERS])
+    rows = list(_rows(taken))
+    for number, row in enumerate(rows, len(taken.head) + 2):
+        for place, (name, value) in enumerate(row.items()):
+            sheet.write_string(len(taken.head) + 1, place, name, bold)
+            sheet.write_string(number, place, value[:MOST_LETTERS])
+    sheet.set_column(0, 9, 22)
+    book.close()
+    kind = "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet"
+    return file.getvalue(), kind
+
+
 def _cell(text: str) -> str:
     """A spreadsheet must not take a text as a formula."""
     return f"'{text}" if text.startswith(_FORMULA) else text
@@ -137,7 +167,8 @@ def _note(taken: Taken) -> tuple[str, str]:
     return "\n".join([*said, "", *about, ""]), "text/plain"
 
 
-FORMS: Final[Mapping[str, Callable[[Taken], tuple[str, str]]]] = {
+FORMS: Final[Mapping[str, Callable[[Taken], tuple[str | bytes, str]]]] = {
+    "xlsx": _xlsx,
     "csv": _csv,
     "json": _json,
     "note": _note,

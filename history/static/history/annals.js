@@ -112,15 +112,23 @@
         "o": () => document.querySelector("[data-fold]:not([hidden])")?.click(),
         "n": () => document.querySelector("a[rel=next]")?.click(),
         "p": () => document.querySelector("a[rel=prev]")?.click(),
+        "x": () => document.activeElement.closest(".version")
+            ?.querySelectorAll("details").forEach((one) => { one.open = !one.open; }),
+        "c": () => document.activeElement.closest(".version")
+            ?.querySelector("[data-copy]")?.click(),
+        "?": () => document.querySelector(".keys")?.toggleAttribute("open"),
+        "Escape": () => document.querySelectorAll(".keys[open], .filter[open]")
+            .forEach((one) => { one.open = false; }),
     };
     // The same keys on a Russian keyboard.
     Object.assign(keys, { ".": keys["/"], "о": keys.j, "л": keys.k, "щ": keys.o, "т": keys.n,
-        "з": keys.p });
+        "з": keys.p, "ч": keys.x, "с": keys.c, ",": keys["?"] });
+    const off = () => localStorage.getItem("annals-keys") === "off";
 
     const onKey = (event) => {
         const typing = event.target.closest("input, textarea, select, [contenteditable]");
         const action = keys[event.key];
-        if (action && !typing && !event.ctrlKey && !event.metaKey && !event.altKey) {
+        if (action && !typing && !off() && !event.ctrlKey && !event.metaKey && !event.altKey) {
             event.preventDefault();
             action();
         }
@@ -135,6 +143,13 @@
         document.querySelectorAll("[data-print]").forEach((button) => {
             button.hidden = false;
             button.addEventListener("click", () => window.print());
+        });
+        document.querySelectorAll("[data-keys]").forEach((box) => {
+            box.closest("label").hidden = false;
+            box.checked = !off();
+            box.addEventListener("change", () => {
+                localStorage.setItem("annals-keys", box.checked ? "on" : "off");
+            });
         });
         document.addEventListener("keydown", onKey);
         document.documentElement.dataset.ready = "true";
