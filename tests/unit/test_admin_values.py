@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from history.admin.parts import values
-from history.admin.parts.change_rows import ChangeRow, row, steps
+from history.admin.parts.change_rows import ChangeRow, mark_differences, row, steps
 from history.admin.parts.headline import Fields
 from history.admin.parts.values import ABSENT, Item, Value, readable
 from history.diff import changes
@@ -196,3 +196,26 @@ def test_a_row_of_a_change_is_escaped() -> None:
     )  # fmt: skip
     assert made.html.count(ESCAPED) == 7
     assert "<b" not in made.html
+
+
+def test_only_the_words_that_differ_are_marked() -> None:
+    old = Value(
+        "text", "Клиент просит снизить ставку до 17 процентов и срок до 20 лет, ждёт ответа."
+    )
+    new = Value(
+        "text", "Клиент просит снизить ставку до 15 процентов и срок до 25 лет, ждёт ответа."
+    )
+    one, other = mark_differences(old, new)
+    assert (one.marked or ())[1::2] == ("17", "20")
+    assert (other.marked or ())[1::2] == ("15", "25")
+    assert "".join(one.marked or ()) == old.text
+    assert "процентов и срок до <mark>25</mark> лет" in other.html
+
+
+def test_a_long_text_shows_what_is_around_its_marks() -> None:
+    middle = "слово " * 60
+    one, other = mark_differences(
+        *(Value("long", f"Начало {n} {middle}{n} конец", folded=True) for n in (1, 2))
+    )
+    assert [len(part) for part in one.around] == [7, 1, 121, 1, 6]
+    assert "<mark>2</mark>" in other.html

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from difflib import SequenceMatcher
 
 import msgspec
 from django.utils.safestring import SafeString
@@ -21,10 +22,12 @@ from history.timeline import LabelledChange
 
 MIN_LENGTH = 30
 MIN_EQUAL_SHARE = 0.4
+MOST_WORDS = 200  # with what is between them; the time for a comparison grows with their square
+_WORD = re.compile(r"\w+|\W")
 
 
 def mark_differences(old: Value, new: Value) -> tuple[Value, Value]:
-    """Both values, with the part that differs marked where both are long texts."""
+    """Both values, with the words that differ marked where both are long texts."""
     texts = ("text", "long")
     if old.form in texts and new.form in texts and old.text != new.text:
         return _marked(old, new)
@@ -39,9 +42,13 @@ def _marked(old: Value, new: Value) -> tuple[Value, Value]:
     end = _equal(old.text[::-1], new.text[::-1], shorter - start)
     start = _whole_words(old.text, new.text, start)
     end = _whole_words(old.text[::-1], new.text[::-1], end)
-    if shorter < MIN_LENGTH or start + end < shorter * MIN_EQUAL_SHARE:
+    ends = (len(old.text) - end, len(new.text) - end)
+    inner = _words(old.text[start : ends[0]], new.text[start : ends[1]])
+    first, last = old.text[:start], old.text[ends[0] :]
+    old_parts, new_parts = ((first, *each, last) for each in inner)
+    if shorter < MIN_LENGTH or sum(map(len, old_parts[::2])) < shorter * MIN_EQUAL_SHARE:
         return old, new
-    return _cut(old, start, end), _cut(new, start, end)
+    return replace(old, marked=old_parts), replace(new, marked=new_parts)
 
 
 def _equal(one: str, other: str, most: int) -> int:
@@ -65,9 +72,21 @@ def _whole_words(one: str, other: str, length: int) -> int:
     return length
 
 
-def _cut(value: Value, start: int, end: int) -> Value:
-    stop = len(value.text) - end
-    return replace(value, marked=(value.text[:start], value.text[start:stop], value.text[stop:]))
+def _words(old: str, new: str) -> tuple[list[str], list[str]]:
+    """Both texts in parts that differ and are equal in turn; the first and the last one differ."""
+    words = _WORD.findall(old), _WORD.findall(new)
+    if max(map(len, words)) > MOST_WORDS:
+        return [old], [new]
+    found: tuple[list[str], list[str]] = ([""], [""])
+    for kind, *ends in SequenceMatcher(None, *words, autojunk=False).get_opcodes():
+        parts = "".join(words[0][ends[0] : ends[1]]), "".join(words[1][ends[2] : ends[3]])
+        if kind == "equal" and any(map(str.isalnum, parts[0])):
+            for its, part in zip(found, parts, strict=True):
+                its += [part, ""]
+        else:
+            for its, part in zip(found, parts, strict=True):
+                its[-1] += part
+    return found
 
 
 SHORT_ID = 10

@@ -84,9 +84,11 @@ def _value(value: Value) -> str:
     return f'<span class="{form}"{title}>{text}</span>'
 
 
-def _marked(parts: tuple[str, str, str]) -> str:
-    before, middle, after = map(escape, parts)
-    return f"{before}<mark>{middle}</mark>{after}"
+def _marked(parts: tuple[str, ...]) -> str:
+    return "".join(
+        f"<mark>{escape(part)}</mark>" if place % 2 and part else escape(part)
+        for place, part in enumerate(parts)
+    )
 
 
 def _nested(value: Value, text: str) -> str:

@@ -93,7 +93,7 @@ NAME_KEYS = ("name", "title", "fullName", "number", "code", "type")
 class Value:
     """One value as it is shown. text: in the reader's language. exact: the stored value as JSON,
     empty where it equals text. moment: ISO 8601 with offset. items: of a list or object, at most
-    MAX_ITEMS; hidden: how many more. marked: the text in three parts, the second differs."""
+    MAX_ITEMS; hidden: how many more. marked: the text in parts, every second one differs."""
 
     form: Form
     text: str = ""
@@ -102,7 +102,7 @@ class Value:
     items: "tuple[Item, ...]" = ()
     hidden: int = 0
     folded: bool = False
-    marked: tuple[str, str, str] | None = None
+    marked: tuple[str, ...] | None = None
 
     @property
     def html(self) -> SafeString:
@@ -115,16 +115,18 @@ class Value:
         return self.text[:HEAD_TEXT].rstrip() + "…"
 
     @property
-    def around(self) -> tuple[str, str, str]:
-        """The marked part of a long text with a few characters before and after it."""
-        before, middle, after = self.marked or ("", "", "")
-        if len(before) > INLINE_TEXT:
-            before = "…" + before[-INLINE_TEXT:]
-        if len(middle) > LONG_TEXT:
-            middle = middle[:LONG_TEXT] + "…"
-        if len(after) > INLINE_TEXT:
-            after = after[:INLINE_TEXT] + "…"
-        return before, middle, after
+    def around(self) -> tuple[str, ...]:
+        """The marked parts of a long text with a few characters before and after each."""
+        parts = list(self.marked or ())
+        for place, part in enumerate(parts):
+            if place % 2:
+                parts[place] = part[:LONG_TEXT] + "…" if len(part) > LONG_TEXT else part
+            else:
+                before = part[:INLINE_TEXT] if place else ""
+                after = part[-INLINE_TEXT:] if place < len(parts) - 1 else ""
+                if len(before) + len(after) < len(part):
+                    parts[place] = f"{before}…{after}"
+        return tuple(parts)
 
 
 @dataclass(frozen=True, slots=True)
