@@ -137,7 +137,10 @@ def expand(row: Row, block: Sequence[Any], dictionary: Dictionary | None) -> lis
         lines = [line.split("\t") for line in (stored.sources or "").split("\n")]
         named = [(client, author or None, int(kind)) for kind, client, author in lines]
         given = [named[place] for place in stored.source]
-    return [
+    found = [
         (id, number, moment, *source, *rest, text.decode())
         for number, moment, source, text in zip(numbers, moments, given, texts, strict=True)
     ]
+    if found[-1][:6] != row[:6]:  # some answers take these columns from the row
+        raise DamagedBlockError("its row is not its newest version")
+    return found

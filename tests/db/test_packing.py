@@ -25,7 +25,7 @@ from history.daily.canonical import Connection, versions
 from history.entities import BY_NAME, Entity, root
 from history.gap_models import GapDay, GapDocument, VersionGap
 from history.kind_tables import create_missing
-from history.models import IndexedPartition, PackDictionary, SealedDay, SearchKey
+from history.models import DaySeal, IndexedPartition, PackDictionary, SealedDay, SearchKey
 from history.record import ChangeType
 from history.seals import late_rows, verification
 from history.seals.seal import seal
@@ -210,6 +210,27 @@ def test_a_flipped_bit_is_found_and_never_shown() -> None:
         assert f"the packed versions of {id}" in str(faults[0])
         with pytest.raises(DamagedBlockError, match=f"{ROOT.table} {DAY}: the packed versions"):
             pages.page(HOST, query.Query(entity=ROOT, id=id))
+
+
+@pytest.mark.parametrize("column", ["author", "client_id", "type", "version", "updated_at"])
+def test_a_changed_column_of_a_block_is_found(column: str) -> None:
+    """Also where the block says it a second time."""
+    other = {"type": "2 - type", "version": "version + 1"}
+    with raw() as plain:
+        fill(plain)
+        seal(plain, ROOT, DAY)
+        packing.pack(plain, ROOT, DAY)
+        for sources in ("sources IS NOT NULL", "sources IS NULL"):
+            value = other.get(column, "'nobody'")
+            if column == "updated_at":
+                value = "updated_at + interval '1 microsecond'"
+            with plain.transaction(force_rollback=True):
+                plain.execute(
+                    f"UPDATE {ROOT.table} SET {column} = {value} WHERE id = (SELECT min(id)"
+                    f" FROM {ROOT.table} WHERE packed IS NOT NULL AND {sources})"
+                )
+                found = verification._compare(plain, ROOT, DaySeal.objects.get())
+                assert found.fault or found.late
 
 
 @pytest.mark.parametrize("change", ["DELETE FROM", "UPDATE"])

@@ -11,6 +11,7 @@ import psycopg
 from psycopg import errors, sql
 
 from annals.management.actions import partitions
+from history import packing
 from history.archive import manifest, restore, write
 from history.archive.manifest import Manifest
 from history.archive.read import Rows
@@ -22,7 +23,7 @@ from history.daily.days import DayState
 from history.daily.window import Window
 from history.entities import Entity
 from history.seals import finished, seal
-from ingest.store import missing_days, outside, transaction
+from ingest.store import fast_path, missing_days, outside, slow_path, transaction
 
 # Replaces an attribute of a module or class, which must exist.
 Replace = Callable[[Any, str, Any], None]
@@ -135,9 +136,22 @@ def _empty_days_sealed(replace: Replace) -> None:
         if rows:
             check(table, day, rows)
 
-    replace(finished, "_with_rows", set)
+    replace(finished, "with_rows", set)
     replace(partitions, "due", settled)
     replace(seal, "_check_rows", check_some)
+
+
+def _blocks_not_looked_into(replace: Replace) -> None:
+    def marked(connection: Any, entity: Any, finished: Any) -> dict[date, bool]:
+        return dict.fromkeys(found(connection, entity, finished), False)
+
+    found = fast_path.marked
+    replace(fast_path, "marked", marked)
+    replace(slow_path, "marked", marked)
+
+
+def _late_rows_left(replace: Replace) -> None:
+    replace(packing._Rewrite, "_add_late", lambda *_: None)
 
 
 # By name: what is wrong, and what puts it back.
@@ -147,6 +161,8 @@ DEFECTS: dict[str, tuple[str, Callable[[Replace], None]]] = {
     "4": ("restore drops a row that a consumer has in flight", _row_in_flight_dropped),
     "8": ("rows of a held day count as expired", _hold_in_vain),
     "9": ("restore fills the table of the day in place", _filled_in_place),
+    "25a": ("a row that is in a block is stored again", _blocks_not_looked_into),
+    "25b": ("a row that comes while a day is packed is left behind", _late_rows_left),
     "12": ("maintain seals days that never had a row", _empty_days_sealed),
 }
 

@@ -16,7 +16,7 @@ from tests.lifecycle.observed import Place
 from tests.lifecycle.record import Record, state
 from tests.lifecycle.sent import TOPICS, Draft
 from tests.lifecycle.stand import AHEAD, HOLD, RETENTION, START, Done, Stand, command
-from tests.lifecycle.strategies import DRAFTS, HOURS, LATE, OVERLAPS, faults
+from tests.lifecycle.strategies import DRAFTS, HOURS, LATE, OVERLAPS, PACKS, faults
 from tests.lifecycle.tamper import Damage, Tampering, damage, tamper
 from tests.lifecycle.work import FENCED, Fault, Work
 
@@ -138,6 +138,16 @@ class Lifecycle(RuleBasedStateMachine):
     def seal(self, day: int, fault: Fault | None) -> None:
         if self.work.seen.days:
             self._do("seal", fault, day)
+
+    @rule(
+        name=st.sampled_from(["pack", "pack", "unpack"]),
+        day=st.integers(0, 3),
+        fault=faults("pack"),
+    )
+    def pack(self, name: str, day: int, fault: Fault | None) -> None:
+        """By hand; maintain packs too. Rows come late before and after."""
+        if self.work.finished():
+            self._do(name, fault, day)
 
     @rule(fault=faults("retry"))
     def retry(self, fault: Fault | None) -> None:

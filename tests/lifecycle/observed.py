@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import psycopg
+import zstandard
 from psycopg.rows import namedtuple_row
 from pyarrow import parquet
 
@@ -26,7 +27,8 @@ WHERE parent.relname = ANY(%s) ORDER BY 2
 """
 _ROWS = """
 SELECT '{table}', id, version, (extract(epoch FROM updated_at) * 1000000)::bigint AS at, client_id,
-       author, type, {application} AS application, data::text AS data
+       author, type, {application} AS application, data::text AS data, moments, versions, source,
+       sources, packed
 FROM {partition}
 """
 
@@ -121,7 +123,30 @@ class Observer:
             for (table, _), day in days.items()
         ]
         for row in self._query(" UNION ALL ".join(selects)) if selects else ():
-            yield Row._make((*row[:-1], canonical(row.data)))
+            if row.packed is None:
+                yield Row._make((*row[:8], canonical(row.data)))
+            else:
+                yield from self._unpacked(row)
+
+    def _unpacked(self, row: Any) -> Iterator[Row]:
+        """The versions in a block, by a reader of its own."""
+        query = "SELECT content FROM pack_dictionary WHERE number = %s"
+        [dictionary] = self._query(query, [int.from_bytes(row.packed[:4])]) or [None]
+        data = dictionary and zstandard.ZstdCompressionDict(dictionary.content)
+        texts = zstandard.ZstdDecompressor(dict_data=data).decompress(row.packed[4:]).split(b"\n")
+        moments = row.moments or [row.at]
+        assert len(texts) == len(moments)
+        lines = (row.sources or "").split("\n")
+        for place, (text, at) in enumerate(zip(texts, moments, strict=True)):
+            number = row.version - len(moments) + 1 + place
+            said = (row.type, row.client_id, row.author)
+            if row.source is not None:
+                kind, client, author = lines[row.source[place]].split("\t")
+                said = (int(kind), client, author or None)
+            yield Row(
+                *(row[0], row.id, row.versions[place] if row.versions else number, at),
+                *(said[1], said[2], said[0], row.application, canonical(text.decode())),
+            )
 
     def _file(self, table: str, name: str) -> list[Row]:
         path = self._archive / name

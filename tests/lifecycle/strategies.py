@@ -21,6 +21,7 @@ _POINTS = {
     ),
     "restore": (["count(*)", "DETACH", "DROP", "CREATE TABLE", "COPY", "ATTACH", "END"], 40),
     "seal": (["VACUUM", "sealed_day", "COPY", "day_seal"], 20),
+    "pack": (["sealed_day", "CREATE TABLE", "annals_day", "DETACH", "DROP", "ATTACH", "END"], 40),
     "retry": (["ingest_quarantine", "COPY", "ingest_ledger", "END", "ATTACH"], 20),
 }
 # For each act: what another process can do in the middle of it.
@@ -29,6 +30,7 @@ _MEANWHILE = {
     "maintain": ["write", "retry", "restore", "release", "seal"],
     "restore": ["write", "retry", "maintain"],
     "seal": ["write", "retry", "maintain"],
+    "pack": ["write", "write", "retry", "maintain", "seal"],
     "retry": ["write", "retry", "maintain", "restore"],
 }
 

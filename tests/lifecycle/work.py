@@ -9,13 +9,14 @@ from datetime import timedelta
 import psycopg
 from django.db import connection
 
+from history.seals.seal import YOUNGEST_DAYS
 from ingest.store.ledger import Fenced
 from ingest.store.retrying import Abandoned
 from tests.lifecycle.checks import Step
 from tests.lifecycle.consumer import Consumer, Warnings
 from tests.lifecycle.faults import Killed, Point, Trap, trapped
 from tests.lifecycle.model import Model
-from tests.lifecycle.observed import Observed, Observer
+from tests.lifecycle.observed import Observed, Observer, Place
 from tests.lifecycle.stand import Done, Stand, command
 
 LONGEST_SECONDS = 60.0
@@ -114,9 +115,17 @@ class Work:
             "restore": self.seen.archived,
             "release": {place for place, found in self.seen.days.items() if found.restored},
             "seal": {place for place, found in self.seen.days.items() if found.attached},
+            **dict.fromkeys(("pack", "unpack"), self.finished()),
         }[name]
         days = sorted({each for _, each in possible}, reverse=True)
         return command("partitions", name, str(days[day % len(days)])) if days else Done()
+
+    def finished(self) -> set[Place]:
+        """The days that can be packed."""
+        end = self._model.today - timedelta(days=YOUNGEST_DAYS)
+        return {
+            place for place, found in self.seen.days.items() if found.attached and place[1] < end
+        }
 
     def ready(self) -> Consumer:
         """The consumer; a new one if there is none."""
