@@ -139,11 +139,7 @@ class Lifecycle(RuleBasedStateMachine):
         if self.work.seen.days:
             self._do("seal", fault, day)
 
-    @rule(
-        name=st.sampled_from(["pack", "pack", "unpack"]),
-        day=st.integers(0, 3),
-        fault=faults("pack"),
-    )
+    @rule(name=PACKS, day=st.integers(0, 3), fault=faults("pack"))
     def pack(self, name: str, day: int, fault: Fault | None) -> None:
         """By hand; maintain packs too. Rows come late before and after."""
         if self.work.finished():

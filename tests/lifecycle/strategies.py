@@ -35,6 +35,9 @@ _MEANWHILE = {
 }
 
 
+PACKS = st.sampled_from(["pack", "pack", "unpack"])
+
+
 def faults(act: str) -> st.SearchStrategy[Fault | None]:
     """What happens in the middle of an act; None half of the time."""
     return st.none() | st.builds(
