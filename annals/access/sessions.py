@@ -34,6 +34,7 @@ CONFIRMED: Final = "annals_confirmed"
 OVER: Final = "over"
 LEFT_BEHIND: Final = "annals_left_behind"
 IDLE, OLD, LEFT = "idle", "old", "provider"
+POLL: Final = "X-Annals-Poll"  # the header of what a page asks while nobody does anything
 # Writing the session on each request would cost more than the request.
 NOTE_EVERY_SECONDS: Final = 60.0
 _LOAD: Final = "SELECT session_data FROM django_session WHERE session_key = %s AND expire_date > %s"
@@ -81,7 +82,9 @@ class SessionLimits:
                     return to_login(over, request.get_full_path())
             elif (renewal := self._renewal(request, now)) is not None:
                 return renewal
-            elif now - seen > NOTE_EVERY_SECONDS or SEEN not in session:
+            elif SEEN not in session or (
+                now - seen > NOTE_EVERY_SECONDS and POLL not in request.headers
+            ):
                 session[SEEN] = now
         return self.get_response(request)
 
@@ -151,6 +154,7 @@ def _is_page(request: HttpRequest) -> bool:
     path = request.path_info
     return (
         request.method == "GET"
+        and POLL not in request.headers
         and path.startswith(reverse("admin:index"))
         and path not in (reverse("admin:login"), reverse("admin:logout"))
     )

@@ -89,6 +89,7 @@ NO_LOOKS = {
         "admin/completeness/",
         "admin/operations/",
         "admin/days/",
+        "admin/history/<entity:entity>/<id:id>/newer/",
         "api/v1/",
         "api/v1/completeness",
     ),

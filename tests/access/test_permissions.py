@@ -119,6 +119,7 @@ MATRIX: dict[str, tuple[str, frozenset[str | None]]] = {
 ELSEWHERE = {
     "",
     "admin/language/",
+    "admin/history/<entity:entity>/<id:id>/newer/",
     "admin/zone/",
     "admin/logout/",
     "admin/autocomplete/",

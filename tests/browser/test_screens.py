@@ -305,3 +305,17 @@ def test_every_call_is_drawn_and_one_is_tried(visit: Open) -> None:
     status = call.locator(".live-responses-table tbody .response-col_status").first
     expect(status).to_contain_text("200")
     expect(call.locator(".live-responses-table")).to_contain_text('"rate": "7.5"')
+
+
+def test_newer_versions_are_offered_and_nothing_jumps(visit: Open) -> None:
+    page = visit("/admin/")
+    page.clock.install()
+    page.goto(WHOLE)
+    page.route("**/newer/*", lambda route: route.fulfill(json={"text": "2 новые версии: показать"}))
+    before = page.locator(".version").first.inner_text()
+    page.clock.fast_forward(31_000)
+    link = page.locator(".newer a")
+    expect(link).to_have_text("2 новые версии: показать")
+    assert page.locator(".version").first.inner_text() == before
+    link.click()
+    expect(page.locator(".newer")).to_be_empty()

@@ -102,6 +102,8 @@ _NO_LOOKS: Final = (
         )
     ),
 )
+# Only for what the login opened before: how many versions came since.
+_COUNTS: Final = "/<id:id>/newer/"
 # What sends to the first page, that page, and the API's unknown addresses.
 _PAGES: Final = ("", "admin/", "api/v1/")
 
@@ -118,7 +120,7 @@ def action_of(request: HttpRequest) -> Action | None:
 
 def action_of_route(route: str) -> Action | None:
     """The same by the URL pattern alone."""
-    if route in _PAGES or route.startswith(_NO_LOOKS):
+    if route in _PAGES or route.startswith(_NO_LOOKS) or route.endswith(_COUNTS):
         return None
     rest = route.removeprefix("admin/").removeprefix("api/v1/")
     if rest.startswith("applications/") and not rest.endswith("/at"):

@@ -132,6 +132,11 @@ def _respond(request: HttpRequest, reader: Reader, source: ShownTimeline) -> Htt
                 if token is None
                 else {}
             ),
+            "newer_poll": links.newer(
+                *(source.entity, source.id, found.versions[0].updated_at), whole=source.whole
+            )
+            if plain and found.versions
+            else "",
             "known_authors": by_name(each.author for each in found.versions),
             "known_services": by_name(each.service for each in found.versions),
             "at_start": found.next_token is None and not form.applied,

@@ -22,7 +22,7 @@ from history.timeline import LabelledChange
 
 MIN_LENGTH = 30
 MIN_EQUAL_SHARE = 0.4
-MOST_WORDS = 200  # with what is between them; the time for a comparison grows with their square
+MOST_WORDS = 100  # with what is between them; the time for a comparison grows with their square
 _WORD = re.compile(r"\w+|\W")
 
 

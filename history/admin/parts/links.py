@@ -18,6 +18,7 @@ LONGEST = 8000
 # When a version was made: its number alone does not name it where a producer gave it twice.
 AT, FROM_AT, TO_AT = "at", "fromAt", "toAt"
 PATH = "path"
+SINCE, WHOLE = "since", "whole"  # of newer()
 
 
 def timeline(entity: Entity, id: str) -> str:
@@ -52,6 +53,12 @@ def application(id: str) -> str:
 
 def application_at(id: str) -> str:
     return reverse("admin:history_application_at", args=[id])
+
+
+def newer(entity: Entity, id: str, since: datetime, *, whole: bool) -> str:
+    """Whether there are newer versions than those of this moment. whole: also of the children."""
+    asked = {SINCE: moment(since)} | ({WHOLE: ""} if whole else {})
+    return _with(reverse("admin:history_newer", args=[entity, id]), asked)
 
 
 def landing(entity: Entity, id: str) -> str:

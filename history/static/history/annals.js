@@ -134,12 +134,27 @@
         }
     };
 
+    // The header says that nobody did anything: an idle login still ends.
+    const watch = (place) => setInterval(async () => {
+        const headers = { "X-Annals-Poll": "1" };
+        const answer = document.hidden ? null
+            : await fetch(place.dataset.newer, { headers, redirect: "error" }).catch(() => null);
+        const { text } = answer?.ok ? await answer.json() : {};
+        if (text && text !== place.textContent) {
+            const link = document.createElement("a");
+            link.href = location.pathname;
+            link.textContent = text;
+            place.replaceChildren(link);
+        }
+    }, 30000);
+
     const start = () => {
         document.querySelectorAll("time[data-when]").forEach(showTime);
         document.querySelectorAll("ol.versions").forEach(addDayHeadings);
         showZone();
         document.querySelectorAll("[data-copy], [data-copy-of]").forEach(offerCopy);
         document.querySelectorAll("[data-fold]").forEach(offerFolding);
+        document.querySelectorAll("[data-newer]").forEach(watch);
         document.querySelectorAll("[data-print]").forEach((button) => {
             button.hidden = false;
             button.addEventListener("click", () => window.print());

@@ -1,0 +1,42 @@
+"""How many versions came since a timeline was shown. annals.js asks for it every half minute."""
+
+from datetime import timedelta
+
+from django.http import Http404, HttpRequest, HttpResponse, JsonResponse
+from django.utils.translation import ngettext
+
+from history import timeline
+from history.admin.parts import heads, links
+from history.admin.site.access import may_view_history
+from history.entities import Entity
+from history.timeline import ApplicationQuery, Filters, Include, Query, Reader
+
+MOST = 50
+NOTHING: frozenset[Include] = frozenset()
+
+
+@may_view_history
+def page(request: HttpRequest, reader: Reader, entity: Entity, id: str) -> HttpResponse:
+    """No row of the journal: it only answers for what the login opened, which has one."""
+    since = links.parse_moment(request.GET.get(links.SINCE))
+    if since is None or (entity, id) not in heads.opened(request):
+        raise Http404
+    filters = Filters(since=since + timedelta(microseconds=1))
+    try:
+        found = (
+            timeline.application(
+                reader,
+                ApplicationQuery(id=id, filters=filters, page_size=MOST, include=NOTHING),
+            )
+            if links.WHOLE in request.GET
+            else timeline.page(
+                reader,
+                Query(entity=entity, id=id, filters=filters, page_size=MOST, include=NOTHING),
+            )
+        )
+    except timeline.NotFoundError:
+        return JsonResponse({"text": ""})
+    n = len(found.versions)
+    text = ngettext("{n} newer version: show", "{n} newer versions: show", n)
+    shown = f"{n}+" if found.next_token else n
+    return JsonResponse({"text": text.format(n=shown) if n else ""})
