@@ -12,7 +12,7 @@ import msgspec
 import pytest
 from django.test import Client
 
-from history.admin.parts import moment_words
+from history.admin.parts.clerk import moment_words
 from history.models import SearchKey
 from tests.db.screens import A1, WHOLE, text
 from tests.db.store import T0, Store

@@ -15,7 +15,7 @@ from history.admin.pages.missing import not_found_page
 from history.admin.parts import heads, links
 from history.admin.parts.cards import fields_of, utc
 from history.admin.parts.change_rows import steps
-from history.admin.parts.picture import Step, step_chart
+from history.admin.parts.clerk.picture import Step, step_chart
 from history.admin.parts.values import ABSENT, readable
 from history.admin.site.access import may_view_history
 from history.base import clock

@@ -10,8 +10,9 @@ from django.utils.translation import gettext as _
 
 from history import complete_to, timeline
 from history.admin.pages.missing import not_found_page
-from history.admin.parts import activity, heads, links, take_away
+from history.admin.parts import heads, links
 from history.admin.parts.cards import CardBuilder, folded
+from history.admin.parts.clerk import activity, take_away
 from history.admin.parts.filter_form import FilterForm, by_name
 from history.admin.parts.links import PAGE, pages
 from history.admin.site.access import may_view_history
@@ -84,14 +85,8 @@ def _respond(request: HttpRequest, reader: Reader, source: ShownTimeline) -> Htt
     address = (
         links.application(source.id) if source.whole else links.timeline(source.entity, source.id)
     )
-    if form_of_file := request.GET.get(take_away.AS):
-        taken = take_away.Taken(
-            f"{source.entity.name}-{source.id}",
-            take_away.head(request, form.chips(address), found, complete_to.read(kinds)),
-            found.versions,
-            zone.of(request),
-        )
-        return take_away.answer(taken, form_of_file)
+    if take_away.AS in request.GET:
+        return _file(request, source, form, found)
     cards = CardBuilder(
         newest=(newest.version, newest.updated_at) if newest else None,
         merged=source.whole,
@@ -124,24 +119,43 @@ def _respond(request: HttpRequest, reader: Reader, source: ShownTimeline) -> Htt
             "chips": form.chips(address),
             "files": take_away.links(address, kept, token),
             "groups": folded(cards.build(found.versions)),
-            **(
-                activity.of_timeline(
-                    *(reader, source.entity, source.id, address, zone.of(request)),
-                    whole=source.whole,
-                )
-                if token is None
-                else {}
-            ),
-            "newer_poll": links.newer(
-                *(source.entity, source.id, found.versions[0].updated_at), whole=source.whole
-            )
-            if plain and found.versions
-            else "",
+            "newer_poll": _poll(source, found) if plain else "",
+            **(_picture(request, reader, source, address) if token is None else {}),
             "known_authors": by_name(each.author for each in found.versions),
             "known_services": by_name(each.service for each in found.versions),
             "at_start": found.next_token is None and not form.applied,
         },
     )
+
+
+def _poll(source: ShownTimeline, found: Page) -> str:
+    """Where the page asks whether there are newer versions."""
+    if not found.versions:
+        return ""
+    newest = found.versions[0].updated_at
+    return links.newer(source.entity, source.id, newest, whole=source.whole)
+
+
+def _picture(
+    request: HttpRequest, reader: Reader, source: ShownTimeline, address: str
+) -> dict[str, object]:
+    named = source.entity, source.id, address
+    return activity.of_timeline(reader, *named, zone.of(request), whole=source.whole)
+
+
+def _file(
+    request: HttpRequest, source: ShownTimeline, form: FilterForm, found: Page
+) -> HttpResponse:
+    """The page as a file, masked as the page."""
+    address = request.path
+    known = complete_to.read(PARTS if source.whole else [source.entity])
+    taken = take_away.Taken(
+        f"{source.entity.name}-{source.id}",
+        take_away.head(request, form.chips(address), found, known),
+        found.versions,
+        zone.of(request),
+    )
+    return take_away.answer(taken, request.GET[take_away.AS])
 
 
 def _read(

@@ -10,7 +10,8 @@ from django import forms
 from django.utils.translation import gettext_lazy as _
 from django.utils.translation import ngettext
 
-from history.admin.parts import moment_words, suggestions
+from history.admin.parts import suggestions
+from history.admin.parts.clerk import moment_words
 from history.base import clock
 from history.entities import Entity
 from history.people import Author

@@ -288,8 +288,9 @@ class AnnalsSite(admin.AdminSite):
     ) -> TemplateResponse:
         # Imported late, as above.
         from history import complete_to
-        from history.admin.parts import gaps, recent
+        from history.admin.parts import gaps
         from history.admin.parts.cards import title
+        from history.admin.parts.clerk import recent
 
         reads = request.user.has_perm(PERMISSION)
         if not reads and (

@@ -11,7 +11,7 @@ from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 
 from history.admin.parts.cards import title
-from history.admin.parts.picture import Day, day_bars
+from history.admin.parts.clerk.picture import Day, day_bars
 from history.entities import ENTITIES, Entity
 from history.timeline import Reader
 

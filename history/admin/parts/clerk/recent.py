@@ -5,8 +5,9 @@ from collections.abc import Iterator
 from django.http import HttpRequest
 
 from history import masking, timeline
-from history.admin.parts import heads, links, sentences
+from history.admin.parts import heads, links
 from history.admin.parts.cards import fields_of, title, utc
+from history.admin.parts.clerk import sentences
 from history.admin.parts.found import make_groups
 from history.admin.parts.headline import headline, status
 from history.base import clock

@@ -13,9 +13,9 @@ from django.http import HttpRequest, HttpResponse
 from django.utils.text import get_valid_filename
 from django.utils.translation import gettext as _
 
-from history.admin.parts import sentences
 from history.admin.parts.cards import kind_text, title
 from history.admin.parts.change_rows import ChangeRow
+from history.admin.parts.clerk import sentences
 from history.admin.parts.links import PAGE
 from history.admin.parts.values import Value
 from history.base import zone
