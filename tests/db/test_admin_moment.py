@@ -66,8 +66,8 @@ def test_a_wrong_moment_is_said(wrong: str, application: Store, support: Client)
 @pytest.mark.parametrize(
     "version, created, said",
     [
-        (0, None, "В этот момент заявки ещё не было."),
-        (3, timedelta(minutes=0), "В этот момент заявки ещё не было."),
+        (0, None, "Заявка: в этот момент документа ещё не было."),
+        (3, timedelta(minutes=0), "Заявка: в этот момент документа ещё не было."),
         (3, timedelta(hours=-2), "Версия на этот момент не поступила."),
         (3, timedelta(days=-365), "Версии на этот момент удалены: срок их хранения истёк."),
         (3, None, "удалены по сроку хранения или не поступали."),

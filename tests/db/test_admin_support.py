@@ -58,7 +58,7 @@ def test_the_week_of_a_client_is_one_timeline(store: Store, support: Client) -> 
         support.get("/admin/client/", {"q": "C77", "week": before})
     )
     assert f"week={before}" in page.content.decode()
-    assert "нет ни одной заявки" in text(support.get("/admin/client/", {"q": "nobody"}))
+    assert "нет ничего с таким номером" in text(support.get("/admin/client/", {"q": "nobody"}))
     assert support.get("/admin/client/", {"q": "C77", "week": "2026-W99"}).status_code == 200
 
 

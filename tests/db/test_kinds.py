@@ -92,6 +92,9 @@ def version(id: str, number: int, data: Any, **more: Any) -> str:
     )
 
 
+PAGES = ("gaps page", "field page", "version page", "client page")
+
+
 def order(number: int, **more: Any) -> str:
     items = [{"sku": "b", "n": number}, {"sku": "a", "n": 1}][:: -1 if number % 2 else 1]
     data = {"number": "N-1", "total": f"{number}.50", "placedAt": "2026-11-01", "items": items}
@@ -134,7 +137,7 @@ def test_a_kind_that_stands_alone_from_message_to_archive(env: dict[str, str]) -
     assert '"order"' in document
     assert "product-instance" not in document
     assert "applications/{productInstanceId}" not in document
-    for name in ("page", "search page", "home", "state", "gaps page"):
+    for name in ("page", "search page", "home", "state", *PAGES):
         status, text = shown[name]
         assert status == 200, (name, text)
         assert "аявк" not in _visible(text), (name, _visible(text))
@@ -170,6 +173,9 @@ def _first(env: dict[str, str], timeline: str) -> tuple[list[Any], dict[str, Any
         "schema": ["api", "/api/schema/?format=json"],
         "page": ["page", "/admin/history/order/O1/"],
         "state": ["page", "/admin/history/order/O1/state/"],
+        "field page": ["page", "/admin/history/order/O1/field/?path=/total"],
+        "version page": ["page", "/admin/history/order/O1/versions/1/"],
+        "client page": ["page", "/admin/client/?q=nobody"],
         "search page": ["page", "/admin/history/?q=N-1+P1"],
         "gaps page": ["page", "/admin/gaps/"],
         "home": ["page", "/admin/"],

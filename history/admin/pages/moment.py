@@ -67,7 +67,7 @@ def _nothing(error: timeline.NotFoundError) -> str:
     if isinstance(error, OlderThanRetentionError):
         return _("The versions of that moment were removed: they are past the days that are kept.")
     if error.why is None:
-        return _("The application did not exist yet at that moment.")
+        return _("{kind}: did not exist yet at that moment.").format(kind=title(root()))
     return _("The version of that moment never arrived.")
 
 

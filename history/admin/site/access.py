@@ -13,7 +13,6 @@ from django.template.response import SimpleTemplateResponse
 
 from history import masking
 from history.base import zone
-from history.entities import ROOT
 from history.masking.logins import may
 from history.need_to_know import NeedToKnowError, RuleFailedError
 from history.requests import accesses, worker_shares
@@ -37,10 +36,9 @@ def was_given(permission: str) -> May:
 
 def reader(request: HttpRequest) -> dict[str, Any]:
     """For every template. may_read: whether the login may open the history; asked where a page
-    needs it. applications: whether there are any, or all kinds stand alone."""
+    needs it."""
     return {
         "may_read": partial(may, getattr(request, "user", None), PERMISSION),
-        "applications": ROOT is not None,
         "zone": zone.chosen(request),
         "zone_name": zone.CHOICES[zone.chosen(request)],
     }
