@@ -105,3 +105,27 @@ def test_one_look_is_one_line(visit: Open, width: int, line: int) -> None:
     page.locator(".journal summary").first.click()
     expect(page.locator(".journal details .panel").first).to_be_in_viewport()
     assert fits(page)
+
+
+def test_the_page_shows_itself_again_and_a_login_that_ended_is_asked_for(visit: Open) -> None:
+    page = visit("/admin/", login="ops")
+    page.clock.install()
+    page.goto("/admin/operations/")
+    asked: list[str | None] = []
+    page.on(
+        "request",
+        lambda each: (
+            asked.append(each.headers.get("x-annals-poll"))
+            if each.url.endswith("/operations/")
+            else None
+        ),
+    )
+    page.evaluate("document.querySelector('.verdict h1').textContent = 'old'")
+    page.clock.fast_forward(31_000)
+    expect(page.locator(".verdict h1")).not_to_have_text("old")
+    assert asked == ["1"]  # nobody did anything, so an idle login still ends
+    expect(page.locator(".figures time").first).not_to_contain_text("UTC")
+    page.context.clear_cookies()
+    page.clock.fast_forward(31_000)
+    expect(page.locator("input[name=username], form")).not_to_have_count(0)
+    expect(page.locator(".verdict")).to_have_count(0)

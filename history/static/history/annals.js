@@ -148,8 +148,11 @@
         }
     }, 30000);
 
+    const showTimes = () => document.querySelectorAll("time[data-when]").forEach(showTime);
+
     const start = () => {
-        document.querySelectorAll("time[data-when]").forEach(showTime);
+        showTimes();
+        document.addEventListener("annals:shown", showTimes);
         document.querySelectorAll("ol.versions").forEach(addDayHeadings);
         showZone();
         document.querySelectorAll("[data-copy], [data-copy-of]").forEach(offerCopy);
