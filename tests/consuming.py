@@ -11,17 +11,21 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import psycopg
 from confluent_kafka import Message, Producer
+from psycopg import sql
 from psycopg.rows import dict_row
 
 from annals.embedded import logins
 from annals.embedded.broker import Client, Daemon
 from annals.embedded.postgres import Postgres
-from history.entities import ENTITIES
+from history.blocks.stored import EPOCH
+from history.daily.canonical import columns, versions
+from history.entities import ENTITIES, Entity, root
 from tests.messages import NOW, value
 from tests.shape import shaped
 
@@ -85,17 +89,38 @@ class Database:
             (entity.topics[0], *row.values())
             for entity in ENTITIES
             for row in self.query(
-                f"SELECT id, version, (data->>'n')::bigint AS n FROM {entity.table} {where}"
+                f"SELECT id, version, (data->>'n')::bigint AS n FROM {self._plain(entity)} {where}"
             )
         )
 
+    def _plain(self, entity: Entity) -> str:
+        """A table with a row for each version: the entity's, or one in which blocks are
+        unpacked."""
+        with psycopg.connect(self.url, autocommit=True) as plain:
+            found = plain.execute(f"SELECT bool_or(packed IS NOT NULL) FROM {entity.table}")
+            if found.fetchone() != (True,):
+                return entity.table
+            names = [*columns(entity)]
+            plain.execute(f"DROP TABLE IF EXISTS unpacked_{entity.table}")
+            plain.execute(
+                f"CREATE TABLE unpacked_{entity.table} AS SELECT {', '.join(names)}"
+                f" FROM {entity.table} WHERE false"
+            )
+            rows = list(versions(plain, entity, sql.Identifier(entity.table)))
+            query = f"COPY unpacked_{entity.table} ({', '.join(names)}) FROM STDIN"
+            with plain.cursor() as cursor, cursor.copy(query) as copy:
+                for id, version, moment, *rest in rows:
+                    at = EPOCH + timedelta(microseconds=moment)
+                    copy.write_row((id, version, at, *rest))
+        return f"unpacked_{entity.table}"
+
     def unfindable(self) -> list[dict[str, Any]]:
         """Applications that search does not have with the newest day of what they show."""
-        return self.query("""
+        return self.query(f"""
             SELECT id, day FROM (
                 SELECT id, data->>'number' AS value,
                     (max(updated_at) AT TIME ZONE 'UTC')::date AS day
-                FROM product_instance_aud WHERE data ? 'number' GROUP BY 1, 2
+                FROM {self._plain(root())} WHERE data ? 'number' GROUP BY 1, 2
             ) shown
             WHERE NOT EXISTS (
                 SELECT FROM search_key k WHERE k.name = 'number' AND k.id = shown.id
@@ -104,7 +129,7 @@ class Database:
         """)
 
     def total(self) -> int:
-        return sum(self.count(entity.table) for entity in ENTITIES)
+        return self.stored().total()
 
     def quarantined(self) -> list[dict[str, Any]]:
         return self.query('SELECT * FROM ingest_quarantine ORDER BY topic, partition, "offset"')

@@ -100,6 +100,7 @@ def test_a_row_that_is_in_an_open_transaction_when_the_day_is_packed(packed: Ing
     def pack() -> None:
         with raw() as plain:
             done.append(packing.pack(plain, ROOT, OLD))
+        connection.close()  # of this thread
 
     writer = connect()
     thread = threading.Thread(target=pack)

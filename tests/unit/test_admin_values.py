@@ -213,7 +213,7 @@ def test_only_the_words_that_differ_are_marked() -> None:
 
 
 def test_a_long_text_shows_what_is_around_its_marks() -> None:
-    middle = "слово " * 60
+    middle = "слово " * 40
     one, other = mark_differences(
         *(Value("long", f"Начало {n} {middle}{n} конец", folded=True) for n in (1, 2))
     )
