@@ -7,7 +7,7 @@
 | 403 | no_permission, need_to_know |
 | 404 | unknown_entity, not_found, older_than_retention, no_applications, unknown_address |
 | 405 | method_not_allowed |
-| 500 | internal_error, damaged |
+| 500 | internal_error |
 | 503 | unavailable, archive_unavailable, journal_unavailable, busy, with Retry-After; too_long |
 
 DRF calls `answer` for an exception in a view. Django calls what `handler` returns for all others.
@@ -31,7 +31,6 @@ from psycopg_pool import PoolTimeout
 from rest_framework import exceptions
 
 from history.base.language import language_of
-from history.blocks.form import DamagedBlockError
 from history.documents.exactjson import dumps
 from history.need_to_know import NeedToKnowError, RuleFailedError
 from history.requests import deadline
@@ -93,7 +92,6 @@ KINDS: tuple[tuple[type[Exception] | tuple[type[Exception], ...], int, str], ...
     ((UnavailableError, RuleFailedError), 503, "unavailable"),
     (OUTAGES, 503, "unavailable"),
     (ArchiveUnavailableError, 503, "archive_unavailable"),
-    (DamagedBlockError, 500, "damaged"),
     (JournalUnavailableError, 503, "journal_unavailable"),
 )
 MESSAGES: Mapping[str, Promise | str] = {
