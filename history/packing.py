@@ -8,7 +8,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from datetime import UTC, date, datetime, timedelta
+from datetime import date, datetime, timedelta
 from itertools import groupby
 from operator import itemgetter
 from typing import Any, Final
@@ -22,7 +22,7 @@ from history.blocks import dictionaries, stored
 from history.blocks.dictionaries import Dictionary
 from history.blocks.form import Packer, Row, Stored, cut
 from history.daily import days
-from history.daily.canonical import Connection, columns, digest, fields
+from history.daily.canonical import Connection, columns, digest, fields, timestamp
 from history.daily.days import DayState, DayTable
 from history.entities import Entity
 from history.failure.complaints import Complaint
@@ -262,7 +262,7 @@ class _Rewrite:
         with self._connection.cursor() as cursor, cursor.copy(query) as copy:
             for (id, version, moment, *rest), block in rows:
                 parts = (None,) * len(stored.BLOCK) if block is None else _texts(block)
-                copy.write_row((id, version, _timestamp(moment), *rest, *parts))
+                copy.write_row((id, version, timestamp(moment), *rest, *parts))
 
     def _add_late(self, old: DayTable) -> None:
         """Add the rows that came while the new table was built, when nobody can write any more.
@@ -336,10 +336,3 @@ def _texts(block: Stored) -> tuple[Any, ...]:
 
 def _array(numbers: list[int]) -> str:
     return f"{{{','.join(map(str, numbers))}}}"
-
-
-def _timestamp(microseconds: int) -> str:
-    """PostgreSQL's text of a moment, exact to the microsecond and with its offset."""
-    seconds, rest = divmod(microseconds, 1_000_000)
-    moment = datetime.fromtimestamp(seconds, UTC)
-    return f"{moment:%Y-%m-%d %H:%M:%S}.{rest:06}+00"

@@ -1,7 +1,7 @@
 """Restoring a day from the archive: all its rows or none."""
 
 from collections.abc import Iterable
-from datetime import UTC, date, datetime
+from datetime import date
 
 from psycopg import errors, sql
 
@@ -14,7 +14,7 @@ from history.archive.write import ReportRows
 from history.base.table import counted
 from history.blocks.stored import count, has_blocks
 from history.daily import days
-from history.daily.canonical import Connection, Digest, columns, digest
+from history.daily.canonical import Connection, Digest, columns, digest, timestamp
 from history.daily.days import DayState
 from history.entities import Entity
 from history.seals import late_rows
@@ -108,7 +108,7 @@ def _fill(
         for row in manifest.rows(store, wanted):
             found.add(row[0], row[1], row_hash(row))
             values = list(row)
-            values[moment] = _timestamp(row[moment])
+            values[moment] = timestamp(row[moment])
             copy.write_row(values)
             if found.rows % parquet.GROUP_ROWS == 0:
                 progress(found.rows)
@@ -159,10 +159,3 @@ class _Merge:
 def _list(names: Iterable[str], alias: str | None = None) -> sql.Composed:
     prefix = () if alias is None else (alias,)
     return sql.SQL(", ").join(sql.Identifier(*prefix, name) for name in names)
-
-
-def _timestamp(microseconds: int) -> str:
-    """PostgreSQL's text of a moment, exact to the microsecond and with its offset."""
-    seconds, rest = divmod(microseconds, 1_000_000)
-    moment = datetime.fromtimestamp(seconds, UTC)
-    return f"{moment:%Y-%m-%d %H:%M:%S}.{rest:06}+00"

@@ -3,6 +3,7 @@
 import hashlib
 from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Any
 
 import psycopg
@@ -57,6 +58,13 @@ def encode(row: Sequence[Any]) -> bytes:
         else:
             parts.append(b"%d" % value)
     return b",".join(parts)
+
+
+def timestamp(microseconds: int) -> str:
+    """PostgreSQL's text of a moment, exact to the microsecond and with its offset."""
+    seconds, rest = divmod(microseconds, 1_000_000)
+    moment = datetime.fromtimestamp(seconds, UTC)
+    return f"{moment:%Y-%m-%d %H:%M:%S}.{rest:06}+00"
 
 
 def encoded(rows: DayRows) -> sql.SQL:

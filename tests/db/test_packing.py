@@ -32,7 +32,7 @@ from history.record import ChangeType
 from history.seals import late_rows, verification
 from history.seals.seal import seal
 from history.timeline import pages, query
-from tests.db.partitioned import raw, run
+from tests.db.partitioned import raw, read_all_to_end, run
 from tests.db.store import HOST, T0, Store, minute
 
 pytestmark = pytest.mark.usefixtures("tables")
@@ -280,6 +280,8 @@ def test_the_commands_pack_and_unpack_and_maintain_packs_once() -> None:
     assert (code, out.split(":")[0]) == (0, f"Packed {ROOT.table} {DAY}")
     code, out, _ = run("unpack", str(DAY), "--entity", ROOT.name)
     assert (code, out.split(":")[0]) == (0, f"Unpacked {ROOT.table} {DAY}")
+    read_all_to_end()
+    assert [run("maintain")[1].partition("packed ")[2][:1] for _ in range(2)] == ["2", "0"]
 
 
 def answers() -> list[Any]:
