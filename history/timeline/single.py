@@ -8,7 +8,7 @@ from typing import NamedTuple
 from django.utils.translation import gettext as _
 
 from history import labels, masking
-from history.diff import Operation
+from history.diff import Operation, changes
 from history.diff.leaves import leaves
 from history.diff.path import split
 from history.documents.exactjson import Json
@@ -113,6 +113,12 @@ def compare(
     shown = compose.versions(reader, found, frozenset())
     changed = compose.labelled(entity, everything.changes, labels.catalogue())
     return Comparison(shown[0], shown[1], everything.patch, changed)
+
+
+def differences(before: Version, after: Version) -> tuple[LabelledChange, ...]:
+    """What differs in the documents of two versions of one entity, as the reader has them."""
+    found = changes(before.data, after.data, compose.identity(after.entity))
+    return compose.labelled(after.entity, found, labels.catalogue())
 
 
 def _key(

@@ -121,8 +121,15 @@ def test_keys(visit: Open) -> None:
     expect(page.locator("[data-search]")).to_have_value("j/")
     page.keyboard.press("Escape")
     page.locator("body").click(position={"x": 2, "y": 2})
-    page.keyboard.press("n")
+    page.keyboard.press("[")
     expect(page.locator(".version-number").first).to_contain_text("69")
+    page.keyboard.press("p")
+    expect(page.locator(".version-number").first).to_contain_text("119")
+    page.goto(f"{A1}versions/7/")
+    page.keyboard.press("[")
+    expect(page.locator(".version-number")).to_contain_text("6")
+    page.keyboard.press("]")
+    expect(page.locator(".version-number")).to_contain_text("7")
 
 
 def test_everything_is_reached_with_the_tabulator(visit: Open) -> None:
@@ -160,12 +167,19 @@ def test_folds_copies_and_compares(visit: Open) -> None:
     page.click(".subject [data-copy]")
     expect(page.locator(".subject [data-copy]")).to_have_text("Скопировано")
     assert page.evaluate("navigator.clipboard.readText()") == "A1"
+    page.click(".take summary")
+    page.click(".take [data-copy-from]")
+    expect(page.locator(".take [data-copy-from]")).to_have_text("Скопировано")
+    note = page.evaluate("navigator.clipboard.readText()")
+    assert "изменено поле «Процентная ставка»: было «118,5 %», стало «119,5 %»" in note.replace(
+        "\N{NO-BREAK SPACE}", " "
+    )
     page.fill("#compare-from", "3")
     page.click(".compare button")
     expect(page.locator(".comparison")).to_contain_text("119,5")
 
 
-@pytest.mark.parametrize("width", [390, 1280])
+@pytest.mark.parametrize("width", [390, 640, 1280])  # 640: 1280 at 200%
 def test_nothing_is_wider_than_the_window(visit: Open, width: int) -> None:
     page = visit("/admin/", viewport={"width": width, "height": 900})
     for address in SCREENS:
@@ -211,7 +225,12 @@ def test_theme_and_language_are_switched(visit: Open) -> None:
 
 
 def test_works_without_javascript(visit: Open) -> None:
-    page = visit(A1, java_script_enabled=False)
+    page = visit(A1, java_script_enabled=False, viewport={"width": 390, "height": 800})
+    ends = page.evaluate(
+        "['.version-time time', '.version-number'].map("
+        "each => document.querySelector(each).getBoundingClientRect()).map(b => [b.top, b.bottom])"
+    )
+    assert ends[0][1] <= ends[1][0]  # the long time does not lie over the number
     time = page.locator(".version-time time").first
     expect(time).to_contain_text(f"{NEWEST:%Y-%m-%d %H:%M:%S}.510186 UTC")
     page.locator("a[rel=next]").last.click()
@@ -239,6 +258,11 @@ def test_paper_is_light_and_has_only_the_history(visit: Open) -> None:
     expect(page.locator(".version").first).to_be_visible()
     for part in ("#header", ".toolbar", ".tools >> nth=0", ".tabs", ".keys"):
         expect(page.locator(part)).to_be_hidden()
+    paper = page.locator(".paper")
+    expect(paper).to_contain_text(f"Адрес: {page.url}")
+    expect(paper).to_contain_text("Фильтр: нет")
+    expect(paper).to_contain_text("Часовой пояс: Europe/Moscow")
+    expect(paper).to_contain_text("Более старые версии — на следующей странице.")
     ink = page.evaluate("getComputedStyle(document.querySelector('.who b')).color")
     assert ink == "rgb(0, 0, 0)"
 

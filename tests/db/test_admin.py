@@ -114,8 +114,8 @@ def test_pages_lead_to_the_last_and_back(store: Store, support: Client) -> None:
     back = link(page, "prev")
     assert re.findall(r'id="v(\d+)"', support.get(back).content.decode()) == seen[1]
     said = text(support.get(f"{A1}?page=v1:nonsense"))
-    assert "Адрес страницы не подходит. Показаны новейшие версии." in said
-    assert "Новее" not in said
+    assert "Адрес страницы не подходит. Показаны самые новые версии." in said
+    assert "Более новые" not in said
     first = link(support.get(back).content.decode(), "prev")
     assert re.findall(r'id="v(\d+)"', support.get(first).content.decode()) == seen[0]
 
@@ -132,7 +132,7 @@ def test_a_page_says_how_complete_it_is(documents: Store, support: Client) -> No
     assert "Здесь всё, что отправлено до" in text(support.get(A1))
     assert "notice" not in support.get(A1).content.decode()
     Ledger.objects.update(end_known_at=now - timedelta(minutes=2))
-    assert "Сообщения сейчас никто не читает" in text(support.get(A1))
+    assert "Сообщения сейчас не читаются" in text(support.get(A1))
     row.high_watermark = 9
     row.newest_timestamp = now - timedelta(hours=1)
     row.save()

@@ -27,13 +27,18 @@ def summary(page: str) -> str:
 @pytest.mark.parametrize(
     "asked, condition, error, typed",
     [
-        ("path=/~9", "Поле", "Такое поле спросить нельзя", 'value="/~9"'),
-        ("path=/[x", "Поле", "Такое поле спросить нельзя", 'value="/[x"'),
+        ("path=/~9", "Поле", "Такое поле запросить нельзя", 'value="/~9"'),
+        ("path=/[x", "Поле", "Такое поле запросить нельзя", 'value="/[x"'),
         ("type=FOO", "Что произошло", "FOO", ""),
         ("from=2026-13-01", "С", "Введите правильную дату и время", 'value="2026-13-01"'),
         ("to=x", "До", "Введите правильную дату и время", 'value="x"'),
-        ("from=2026-11-25&to=2026-11-20", "До", "Это раньше начала", 'value="2026-11-20"'),
-        ("from=9999-12-31T23:59&tz=America/New_York", "С", "Вне лет", 'value="9999-12-31T23:59"'),
+        ("from=2026-11-25&to=2026-11-20", "До", "Конец раньше начала", 'value="2026-11-20"'),
+        (
+            "from=9999-12-31T23:59&tz=America/New_York",
+            "С",
+            "Год должен",
+            'value="9999-12-31T23:59"',
+        ),
         ("author=" + "x" * 65, "Сотрудник", "не более 64", 'value="xxx'),
     ],
 )
@@ -75,7 +80,7 @@ def test_the_next_page_keeps_the_conditions_that_are_used(store: Store, support:
     assert "path=%2Fn" in older
     rest = support.get(older).content.decode()
     assert notice(rest) == ""
-    assert "Новее" in text(support.get(older))
+    assert "Более новые" in text(support.get(older))
 
 
 def test_a_masked_field_is_refused_in_the_readers_language(

@@ -82,7 +82,7 @@ def test_another_spelling_is_offered(
     """In small letters, with signs around it, with letters of the other alphabet."""
     carry(stored, "R1")
     page = support.get("/admin/history/", {"q": query})
-    assert f"Точно {query} не найдено. Найдено в другом написании: {stored}." in text(page)
+    assert f"Точного совпадения с {query} нет. Найдено в другом написании: {stored}." in text(page)
     assert f'href="{WHOLE}"' in page.content.decode()
 
 
@@ -90,7 +90,8 @@ def test_another_spelling_of_each_of_several(documents: Store, support: Client) 
     carry("77-AB", "R1")
     documents.add("B1", 0, {"name": "Ипотека"}, 0)
     page = support.get("/admin/history/", {"q": "№77-ab, b1;  none"})
-    assert "Точно №77-ab, b1 не найдено. Найдено в другом написании: 77-AB, B1." in text(page)
+    said = "Точного совпадения с №77-ab, b1 нет. Найдено в другом написании: 77-AB, B1."
+    assert said in text(page)
     shown = page.content.decode()
     assert f'href="{WHOLE}"' in shown
     assert 'href="/admin/applications/B1/"' in shown

@@ -11,10 +11,11 @@ from typing import Any
 import msgspec
 import pytest
 from django.test import Client
+from django.utils.formats import date_format
 
 from history.admin.parts.clerk import moment_words
-from history.models import SearchKey
-from tests.db.screens import A1, WHOLE, text
+from history.models import ArchivedDay, SealedDay, SearchKey
+from tests.db.screens import A1, WHOLE, link, text
 from tests.db.store import T0, Store
 
 pytestmark = pytest.mark.django_db
@@ -70,7 +71,7 @@ def test_a_field_has_all_its_values(store: Store, support: Client) -> None:
     page = support.get(FIELD, {"path": "/rate"})
     said = text(page)
     assert "<svg" in page.content.decode()
-    assert said.count("Служба отменила изменение, внесённое сотрудником.") == 1
+    assert said.count("Сервис отменил изменение, внесённое сотрудником.") == 1
     assert said.count("Возвращено прежнее значение.") == 1
     assert "3 % " in said
     assert "1 минута" in said
@@ -85,7 +86,7 @@ def test_two_services_that_change_back_and_forth(store: Store, support: Client) 
         rate = str(number % 2)
         store.add("A1", number, {"rate": rate}, number, author=None, client=f"service-{rate}")
     said = text(support.get(FIELD, {"path": "/rate"}))
-    assert said.count("Две службы попеременно меняют значение.") == 1
+    assert said.count("Два сервиса попеременно меняют значение.") == 1
 
 
 def test_the_days_are_a_picture_and_a_list(store: Store, support: Client) -> None:
@@ -99,9 +100,52 @@ def test_the_days_are_a_picture_and_a_list(store: Store, support: Client) -> Non
     said = text(page)
     assert "2026: 2 версии" in said
     assert "1 версия, не хватает версий" in said
+    assert 'class="lost"' in page.content.decode()
     url = re.findall(r'<li><a href="([^"]*from=[^"]*)"', page.content.decode())[0]
     shown = support.get(url.replace("&amp;", "&")).content.decode()
     assert re.findall(r'<li class="version[^"]*" id="v(\d+)', shown) == ["3"]
+
+
+def test_what_became_of_a_day_is_marked_and_said(store: Store, support: Client) -> None:
+    store.add("A1", 0, {"n": 0}, 0)
+    store.add("A1", 1, None, 24 * 60, type=2)
+    store.add("R1", 0, {"n": 0}, 0, entity="participant-role", application="A1")
+    store.add("R1", 1, None, 48 * 60, type=2, entity="participant-role", application="A1")
+    table, day = "product_instance_aud", T0.date()
+    SealedDay.objects.create(table=table, day=day, packed_at=T0)
+    for back in (0, 40, 50):
+        ArchivedDay.objects.create(
+            table=table, day=day - timedelta(days=back), rows=1, table_bytes=1, file_bytes=1,
+            digest="", files=[], archived_at=T0,
+        )  # fmt: skip
+    whole, card = (support.get(each) for each in (WHOLE, A1))
+    assert "2 версии, день упакован, день в архиве" in text(whole)
+    assert text(whole).count("1 версия, есть удаление") == 4  # title and list, of two days
+    assert text(card).count("1 версия, есть удаление") == 2
+    for mark in ("gone", "packed", "archived"):
+        assert f'<rect class="{mark}"' in whole.content.decode()
+        assert f'<span class="key {mark}">' in whole.content.decode()
+    ends = [date_format(day - timedelta(days=back), "j E Y") for back in (50, 40)]
+    assert f"Дни в архиве: с {ends[0]} по {ends[1]}." in text(whole)
+
+
+def test_a_day_of_the_picture_leads_to_the_end_of_it(store: Store, support: Client) -> None:
+    for number in range(3):
+        store.add("A1", number, {"rate": f"{number}.5"}, number * 24 * 60)
+    page = support.get("/admin/at/A1/").content.decode()
+    urls = re.findall(r'<li><a href="([^"]*time=[^"]*)"', page)
+    assert len(urls) == 3
+    said = text(support.get(urls[1].replace("&amp;", "&")))
+    assert "1,5 % 2,5 %" in said.replace("\N{NO-BREAK SPACE}", " ")
+
+
+def test_a_version_has_its_neighbours(store: Store, support: Client) -> None:
+    for number in (0, 1, 4):
+        store.add("A1", number, {"n": number}, number)
+    page = support.get(f"{A1}versions/1/").content.decode()
+    assert (link(page, "next"), link(page, "prev")) == (f"{A1}versions/0/", f"{A1}versions/4/")
+    newest = support.get(f"{A1}versions/4/").content.decode()
+    assert link(newest, "prev") == ""
 
 
 def test_conditions_are_removed_one_by_one(documents: Store, support: Client) -> None:

@@ -8,11 +8,14 @@ from history import timeline
 from history.admin.pages.missing import not_found_page
 from history.admin.parts import heads, links
 from history.admin.parts.cards import fields_of, title, utc
+from history.admin.parts.change_rows import change_rows, ordered
+from history.admin.parts.clerk import activity
 from history.admin.parts.filter_form import MomentForm
 from history.admin.parts.headline import Room, headline
 from history.admin.parts.values import members
 from history.admin.site.access import may_view_history
-from history.base import clock
+from history.base import clock, zone
+from history.diff import Change
 from history.entities import root
 from history.record import ChangeType
 from history.requests.worker_shares import dear_view
@@ -26,6 +29,7 @@ from history.timeline import (
 )
 
 MOST_PARTS = 200
+MOST_ROWS = 30  # of what differs in a part
 
 
 @may_view_history
@@ -46,12 +50,17 @@ def page(request: HttpRequest, reader: Reader, id: str) -> HttpResponse:
             return not_found_page(request, reader, root(), id, error)
         note = _nothing(error)
     empty = note or (form.is_bound and not given)
+    today = timeline.application_at(reader, id, clock.now()) if given and not empty else None
+    here = zone.of(request)
+    days = activity.end_of(links.application_at(id), here)
     context = {
         **heads.context(request, reader, root(), id, found.application, tab="at"),
         "form": form,
         "action": links.application_at(id),
         "now": not form.is_bound,
-        "parts": [] if empty else _parts(found),
+        "parts": [] if empty else _parts(found, today),
+        "later": _later(found, today),
+        **activity.of_timeline(reader, root(), id, here, days, whole=True),
         "hidden": 0 if empty else max(0, len(found.children) + len(found.deleted) + 1 - MOST_PARTS),
         "notes": [note] if note else [] if empty else [_missing(each) for each in found.missing],
     }
@@ -71,12 +80,54 @@ def _nothing(error: timeline.NotFoundError) -> str:
     return _("The version of that moment never arrived.")
 
 
-def _parts(found: ApplicationState) -> list[dict[str, object]]:
+def _all(found: ApplicationState) -> tuple[Version, ...]:
     """The application, then its children by kind, those that had been deleted at the end."""
+    own = [found.application] if found.application else []
+    return (*own, *found.children, *found.deleted)
+
+
+def _parts(found: ApplicationState, today: ApplicationState | None) -> list[dict[str, object]]:
+    """today: what each is compared with; None where the page is of today."""
     room = Room()
-    root = [found.application] if found.application else []
-    parts = (*root, *found.children, *found.deleted)[:MOST_PARTS]
-    return [_part(each, room) for each in parts]
+    now = {(each.entity.name, each.id): each for each in _all(today)} if today else {}
+    return [
+        _part(each, room) | _compared(each, now.get((each.entity.name, each.id)), room)
+        for each in _all(found)[:MOST_PARTS]
+    ]
+
+
+def _compared(version: Version, today: Version | None, room: Room) -> dict[str, object]:
+    """same: it is the newest version. rows: what differs from today; note: of what has no row."""
+    if today is None:
+        return {}
+    here, newest = ((each.version, each.updated_at) for each in (version, today))
+    if here == newest:
+        return {"same": True}
+    entity, id = version.entity, version.id
+
+    def link(change: Change) -> str:
+        return links.field(entity, id, change.key_path)
+
+    found: dict[str, object] = {"compare_url": links.comparison(entity, id, here, newest)}
+    if today.type is ChangeType.DELETE:
+        return found | {"gone": version.type is not ChangeType.DELETE}
+    if version.snapshot and today.snapshot:
+        changes = ordered(timeline.differences(version, today))
+        rows = change_rows(changes, today.data, fields_of(entity, room), link, MOST_ROWS)
+        found |= {"rows": rows.plain, "note": rows.note, "technical": not rows.plain}
+    return found
+
+
+def _later(found: ApplicationState, today: ApplicationState | None) -> list[tuple[str, str, str]]:
+    """Kind, name and address of the first children that came after the moment."""
+    known = {(each.entity.name, each.id) for each in _all(found)}
+    known |= {(each.entity.name, each.id) for each in found.missing}
+    children = today.children if today else ()
+    later = [each for each in children if (each.entity.name, each.id) not in known]
+    return [
+        (title(each.entity), headline(each.data) or each.id, links.timeline(each.entity, each.id))
+        for each in later[:MOST_ROWS]
+    ]
 
 
 def _part(version: Version, room: Room) -> dict[str, object]:

@@ -31,6 +31,7 @@ def page(
     try:
         found = timeline.version(reader, entity, id, version, CHANGES, made)
         twins = heads.other_versions(reader, entity, id, version, [found.updated_at])
+        known = sorted(each.version for each in reader.keys(entity, [id]).get(id, ()))
     except timeline.NotFoundError as error:
         return not_found_page(request, reader, entity, id, error)
     if "download" in request.GET:
@@ -41,6 +42,7 @@ def page(
         response.headers["Content-Disposition"] = f'attachment; filename="{name}"'
         return response
     previous = found.previous_version
+    following = next((each for each in known if each > version), None)
     return render(
         request,
         "history/snapshot.html",
@@ -54,6 +56,8 @@ def page(
             "own_url": links.snapshot(entity, id, version, found.updated_at),
             "json_url": links.as_json(entity, id, version, found.updated_at),
             "previous": previous,
+            "following": following,
+            "following_url": "" if following is None else links.snapshot(entity, id, following),
             "previous_url": "" if previous is None else links.snapshot(entity, id, previous),
             "compare_url": ""
             if previous is None

@@ -139,8 +139,10 @@ def _poll(source: ShownTimeline, found: Page) -> str:
 def _picture(
     request: HttpRequest, reader: Reader, source: ShownTimeline, address: str
 ) -> dict[str, object]:
-    named = source.entity, source.id, address
-    return activity.of_timeline(reader, *named, zone.of(request), whole=source.whole)
+    here = zone.of(request)
+    url = activity.versions_of(address, here)
+    named = source.entity, source.id
+    return activity.of_timeline(reader, *named, here, url, whole=source.whole)
 
 
 def _file(

@@ -118,7 +118,7 @@ def _tabs(entity: Entity, id: str, shown: TabName) -> list[tuple[str, str, bool]
     ]
     if entity.root:
         tabs.insert(0, ("whole", _("Whole application"), links.application(id)))
-        tabs.append(("at", _("At a moment"), links.application_at(id)))
+        tabs.append(("at", _("As of a date"), links.application_at(id)))
     return [(text, url, name == shown) for name, text, url in tabs]
 
 

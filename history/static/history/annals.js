@@ -71,10 +71,11 @@
         }
         button.hidden = false;
         button.addEventListener("click", async () => {
-            const { copy, copyOf } = button.dataset;
-            await navigator.clipboard.writeText(copyOf
-                ? document.querySelector(copyOf).textContent
-                : copy.startsWith("/") ? new URL(copy, location).href : copy);
+            const { copy, copyOf, copyFrom } = button.dataset;
+            await navigator.clipboard.writeText(copyFrom
+                ? await (await fetch(copyFrom, { redirect: "error" })).text()
+                : copyOf ? document.querySelector(copyOf).textContent
+                    : copy.startsWith("/") ? new URL(copy, location).href : copy);
             const label = button.textContent;
             button.textContent = button.dataset.done;
             setTimeout(() => { button.textContent = label; }, 1500);
@@ -122,7 +123,8 @@
     };
     // The same keys on a Russian keyboard.
     Object.assign(keys, { ".": keys["/"], "о": keys.j, "л": keys.k, "щ": keys.o, "т": keys.n,
-        "з": keys.p, "ч": keys.x, "с": keys.c, ",": keys["?"] });
+        "з": keys.p, "ч": keys.x, "с": keys.c, ",": keys["?"],
+        "[": keys.n, "]": keys.p, "х": keys.n, "ъ": keys.p });
     const off = () => localStorage.getItem("annals-keys") === "off";
 
     const onKey = (event) => {
@@ -155,7 +157,7 @@
         document.addEventListener("annals:shown", showTimes);
         document.querySelectorAll("ol.versions").forEach(addDayHeadings);
         showZone();
-        document.querySelectorAll("[data-copy], [data-copy-of]").forEach(offerCopy);
+        document.querySelectorAll("[data-copy], [data-copy-of], [data-copy-from]").forEach(offerCopy);
         document.querySelectorAll("[data-fold]").forEach(offerFolding);
         document.querySelectorAll("[data-newer]").forEach(watch);
         document.querySelectorAll("[data-print]").forEach((button) => {

@@ -1,11 +1,13 @@
 """The days of a timeline as a picture, and as a table with the same links."""
 
 from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import date, timedelta
-from itertools import pairwise
+from itertools import chain, pairwise
 from urllib.parse import urlencode
 from zoneinfo import ZoneInfo
 
+from django.db.models import Value
 from django.utils.formats import date_format
 from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
@@ -13,54 +15,118 @@ from django.utils.translation import ngettext
 from history.admin.parts.cards import title
 from history.admin.parts.clerk.picture import Day, day_bars
 from history.entities import ENTITIES, Entity
-from history.timeline import Reader
+from history.models import ArchivedDay, SealedDay
+from history.record import ChangeType
+from history.timeline import Filters, Order, Query, Reader
+from history.timeline.row import LAST, Key
 
 FEWEST_DAYS = 2
 MOST_ROWS = 60  # of the table; the picture has all days
+MOST_DELETED = 200
+DELETED = Filters(type=ChangeType.DELETE)
+Marks = dict[str, set[date]]
 
 
 def of_timeline(
-    reader: Reader, entity: Entity, id: str, address: str, zone: ZoneInfo, *, whole: bool
+    reader: Reader,
+    entity: Entity,
+    id: str,
+    zone: ZoneInfo,
+    url: Callable[[date], str],
+    *,
+    whole: bool,
 ) -> dict[str, object]:
     """picture, its days newest first, and the kinds in the order of their colours; nothing for a
-    history of one day. Of the store alone. whole: of an application with its children."""
+    history of one day. Of the store alone. url: where a day leads. whole: of an application with
+    its children."""
     keys = reader.members(id) if whole else {(entity, id): reader.keys(entity, [id]).get(id, [])}
     counts: dict[date, dict[str, int]] = defaultdict(lambda: defaultdict(int))
-    gaps: set[date] = set()
+    marks: Marks = defaultdict(set)
     for (kind, _id), its in keys.items():
         for key in its:
             counts[key.updated_at.astimezone(zone).date()][kind.name] += 1
         for before, after in pairwise(sorted(its)):
             if after.version > before.version + 1:
-                gaps.add(after.updated_at.astimezone(zone).date())
+                marks["lost"].add(after.updated_at.astimezone(zone).date())
     if len(counts) < FEWEST_DAYS:
         return {}
     kinds = [one for one in ENTITIES if any(one.name in its for its in counts.values())]
+    first, last = min(counts), max(counts)
+    marks["gone"] = {
+        key.updated_at.astimezone(zone).date() for key in _deleted(reader, entity, id, whole=whole)
+    }
+    for state, day in _states(kinds, last):
+        marks[state].add(day)
     days = [
         Day(
             day,
             [its.get(one.name, 0) for one in kinds],
-            _url(address, day, zone),
-            _text(day, sum(its.values()), gap=day in gaps),
+            url(day),
+            _text(day, sum(its.values()), shown := [one for one in _words() if day in marks[one]]),
+            shown,
         )
         for day, its in sorted(counts.items())
     ]
+    used = dict.fromkeys(chain.from_iterable(one.marks for one in days))
+    older = sorted(day for day in marks["archived"] if day < first)
     return {
-        "picture": day_bars(days, days[0].day, days[-1].day),
-        "picture_ends": [date_format(one.day, _("j F Y")) for one in (days[0], days[-1])],
+        "picture": day_bars(days, first, last),
+        "picture_ends": [_day(one) for one in (first, last)],
         "picture_days": days[::-1][:MOST_ROWS],
         "picture_kinds": [title(one) for one in kinds],
+        "picture_marks": [(one, word) for one, word in _words().items() if one in used],
+        "picture_archive": [_day(one) for one in older[:1] + older[-1:]],
     }
 
 
-def _url(address: str, day: date, zone: ZoneInfo) -> str:
-    """The versions of one day."""
-    following = day + timedelta(days=1)
-    asked = {"from": f"{day}T00:00", "to": f"{following}T00:00", "tz": zone.key}
-    return f"{address}?{urlencode(asked)}"
+def versions_of(address: str, zone: ZoneInfo) -> Callable[[date], str]:
+    """The address of the versions of a day."""
+
+    def url(day: date) -> str:
+        asked = {"from": f"{day}T00:00", "to": f"{day + timedelta(days=1)}T00:00", "tz": zone.key}
+        return f"{address}?{urlencode(asked)}"
+
+    return url
 
 
-def _text(day: date, count: int, *, gap: bool) -> str:
+def end_of(address: str, zone: ZoneInfo) -> Callable[[date], str]:
+    """The address of the page of a moment, of the end of a day."""
+    return lambda day: f"{address}?{urlencode({'time': f'{day}T23:59:59', 'tz': zone.key})}"
+
+
+def _deleted(reader: Reader, entity: Entity, id: str, *, whole: bool) -> Iterable[Key]:
+    if not whole:
+        query = Query(entity=entity, id=id, filters=DELETED)
+        return (row.key for row in reader.page(query, LAST, MOST_DELETED).rows)
+    found, _keys = reader.of_application(id, DELETED, Order.DESC, None, MOST_DELETED)
+    return (key for _kind, _id, key in found)
+
+
+def _states(kinds: Sequence[Entity], last: date) -> Iterator[tuple[str, date]]:
+    """What became of the days of their tables; days are those of UTC."""
+    asked = {"table__in": [one.table for one in kinds], "day__lte": last}
+    packed = SealedDay.objects.filter(**asked, packed_at__isnull=False)
+    archived = ArchivedDay.objects.filter(**asked)
+    named = [
+        each.annotate(state=Value(name)).values_list("state", "day")
+        for name, each in (("packed", packed), ("archived", archived))
+    ]
+    yield from named[0].union(named[1])
+
+
+def _words() -> dict[str, str]:
+    return {
+        "gone": _("deletion"),
+        "lost": _("versions are missing"),
+        "packed": _("packed day"),
+        "archived": _("archived day"),
+    }
+
+
+def _day(day: date) -> str:
+    return date_format(day, _("j F Y"))
+
+
+def _text(day: date, count: int, marks: Sequence[str]) -> str:
     versions = ngettext("{n} version", "{n} versions", count).format(n=count)
-    said = f"{date_format(day, _('j F Y'))}: {versions}"
-    return f"{said}, {_('versions are missing')}" if gap else said
+    return ", ".join([f"{_day(day)}: {versions}", *(_words()[one] for one in marks)])

@@ -8,6 +8,9 @@ from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 
 WIDTH, HEIGHT, EDGE = 720, 60, 6
+# Place and height of what marks a day: above the bars, or below them.
+MARKS = {"gone": (0, 5), "lost": (6, 5), "packed": (61, 3), "archived": (65, 3)}
+WITH_MARKS = 68
 
 
 class Step(NamedTuple):
@@ -18,13 +21,14 @@ class Step(NamedTuple):
 
 
 class Day(NamedTuple):
-    """counts: versions by kind, in the order of the kinds. url: of the versions of this day. text:
-    the day in words."""
+    """counts: versions by kind, in the order of the kinds. url: where the day leads. text: the day
+    in words. marks: of MARKS."""
 
     day: date
     counts: Sequence[int]
     url: str
     text: str
+    marks: Sequence[str] = ()
 
     @property
     def total(self) -> int:
@@ -64,7 +68,7 @@ def day_bars(days: Sequence[Day], first: date, last: date) -> SafeString:
         '<a href="{}" tabindex="-1"><title>{}</title>'
         '<rect class="hit" x="{}" y="0" width="{}" height="{}"/>{}</a>',
         (
-            (one.url, one.text, f"{x:.2f}", f"{step:.2f}", HEIGHT, _bar(one, x, step, most))
+            (one.url, one.text, f"{x:.2f}", f"{step:.2f}", WITH_MARKS, _bar(one, x, step, most))
             for one in days
             for x in [(one.day - first).days * step]
         ),
@@ -72,18 +76,20 @@ def day_bars(days: Sequence[Day], first: date, last: date) -> SafeString:
     return format_html(
         '<svg class="bars" viewBox="0 0 {} {}" aria-hidden="true" preserveAspectRatio="none">'
         '<rect class="ground" x="0" y="{}" width="{}" height="1"/>{}</svg>',
-        *(WIDTH, HEIGHT, HEIGHT - 1, WIDTH, bars),
+        *(WIDTH, WITH_MARKS, HEIGHT - 1, WIDTH, bars),
     )
 
 
 def _bar(one: Day, x: float, step: float, most: int) -> SafeString:
     width = max(1.5, min(step * 0.8, 24))
-    parts, top = [], HEIGHT - 1.0
+    parts: list[tuple[str, str, str]] = []
+    top = HEIGHT - 1.0
     for kind, count in enumerate(one.counts):
         if count:
-            height = max(2.0, (HEIGHT - EDGE) * count / most)
+            height = max(2.0, (HEIGHT - 2 * EDGE) * count / most)
             top = max(0.0, top - height)
-            parts.append((kind, f"{x:.2f}", f"{top:.2f}", f"{width:.2f}", f"{height:.2f}"))
-    return format_html_join(
-        "", '<rect class="kind-{}" x="{}" y="{}" width="{}" height="{}"/>', parts
-    )
+            parts.append((f"kind-{kind}", f"{top:.2f}", f"{height:.2f}"))
+    parts += [(mark, str(MARKS[mark][0]), str(MARKS[mark][1])) for mark in one.marks]
+    rect = '<rect class="{}" x="{}" width="{}" y="{}" height="{}"/>'
+    places = ((name, f"{x:.2f}", f"{width:.2f}", *rest) for name, *rest in parts)
+    return format_html_join("", rect, places)
