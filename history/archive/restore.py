@@ -12,7 +12,7 @@ from history.archive.parquet import row_hash
 from history.archive.store import ArchiveError, Store
 from history.archive.write import ReportRows
 from history.base.table import counted
-from history.blocks.stored import count, has_blocks
+from history.blocks.stored import count
 from history.daily import days
 from history.daily.canonical import Connection, Digest, columns, digest, timestamp
 from history.daily.days import DayState
@@ -62,7 +62,7 @@ def _restore(
         raise ArchiveError(
             f"{name} is there and has {counted(wanted.rows, 'row')}, all that the archive has"
         )
-    if has_blocks(connection, place.child):
+    if days.is_packed(connection, table, day):
         raise ArchiveError(f"{table} {day} is packed: run `partitions unpack {day}` first")
     with connection.transaction():
         distribution.one_by_one(connection)

@@ -3,7 +3,6 @@ documents, in Python with them."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
@@ -123,18 +122,3 @@ def count(connection: Connection, source: sql.Composable) -> int:
     query = "SELECT coalesce(sum(coalesce(cardinality(moments), 1)), 0)::bigint FROM {}"
     row = connection.execute(sql.SQL(query).format(source)).fetchone()
     return int(row[0]) if row else 0
-
-
-_OF_DAY: Final = re.compile(r"(.+)_(\d{8})")
-
-
-def has_blocks(connection: Connection, source: sql.Composable) -> bool:
-    """Whether this is the table of a packed day."""
-    name = _OF_DAY.fullmatch(source.as_string(connection).rpartition(".")[2].strip('"'))
-    if name is None:
-        return False
-    row = connection.execute(
-        "SELECT packed_at FROM sealed_day WHERE \"table\" = %s AND day = to_date(%s, 'YYYYMMDD')",
-        name.groups(),
-    ).fetchone()
-    return row is not None and row[0] is not None

@@ -1,7 +1,7 @@
 """The SQL that creates and drops the partition of one UTC day. Only psycopg."""
 
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from datetime import date, timedelta
 from enum import Enum
@@ -210,6 +210,22 @@ def attached(connection: Connection, wanted: Collection[tuple[str, date]]) -> se
         "stops": [stop for _, stop in days],
     }
     return {places[number - 1] for (number,) in connection.execute(_ATTACHED, given)}
+
+
+def marks(connection: Connection, table: str, wanted: Sequence[date]) -> dict[date, bool]:
+    """Those of these days that are sealed, or packed; and which are packed."""
+    if not wanted:
+        return {}
+    found: list[tuple[date, bool]] = connection.execute(
+        'SELECT day, packed_at IS NOT NULL FROM sealed_day WHERE "table" = %s AND day = ANY(%s)',
+        (table, list(wanted)),
+    ).fetchall()
+    return dict(found)
+
+
+def is_packed(connection: Connection, table: str, day: date) -> bool:
+    """Whether the table of a day may have blocks."""
+    return marks(connection, table, [day]).get(day, False)
 
 
 def create_detached(connection: Connection, place: DayTable, day: date, mark: str = MARK) -> None:

@@ -8,7 +8,6 @@ from typing import IO, Any, Protocol
 from psycopg import sql
 
 from history.archive.parquet import Row, Writer
-from history.blocks.stored import has_blocks
 from history.daily.canonical import Connection, columns, versions
 from history.documents.jsonb import from_store, line_from_store
 from history.entities import Entity
@@ -48,8 +47,6 @@ class JsonLines:
         self._order = _order(entity)
 
     def day(self, connection: Connection, source: sql.Composable, tick: Tick) -> int:
-        if has_blocks(connection, source):
-            return add_rows(connection, self._entity, source, self.add, tick)
         # CSV without quoting: a JSON text contains no control characters.
         query = sql.SQL(
             "COPY (SELECT {} FROM {}) TO STDOUT"

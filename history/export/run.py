@@ -12,12 +12,14 @@ from typing import IO
 import psycopg
 from django.db import Error as DatabaseError
 from django.db import connection
+from psycopg import sql
 
 from history.archive import manifest, provenance
 from history.archive.read import Rows, union
 from history.archive.store import ArchiveError, Store
 from history.blocks.stored import count
-from history.daily.canonical import Connection
+from history.daily.canonical import Connection, versions
+from history.daily.days import is_packed
 from history.entities import Entity
 from history.export.days import Day
 from history.export.formats import FORMATS, TICK_ROWS, Format, Masked, Tick
@@ -117,7 +119,7 @@ def _to_file(export: Export, day: Day, folder: Path) -> Exported:
 def _write(export: Export, day: Day, output: Format, plain: Connection) -> int:
     """Write the rows of a day; returns their number."""
     if day.archived is None:
-        return output.day(plain, day.source(export.entity.table), export.tick)
+        return _of_table(export, day, output, plain)
     if export.store is None:
         raise ArchiveError(f"{day.name} is in the archive, and no archive is set")
     known = manifest.load(export.store, export.entity.table, day.day)
@@ -130,6 +132,17 @@ def _write(export: Export, day: Day, output: Format, plain: Connection) -> int:
     table = Rows(plain, export.store, export.entity, day.source(export.entity.table))
     with table.ordered() as stream:
         return _add(union(archived, stream), output, export.tick)
+
+
+def _of_table(export: Export, day: Day, output: Format, plain: Connection) -> int:
+    source = day.source(export.entity.table)
+    with plain.transaction():
+        # The lock of this statement keeps `maintain` from packing the day before its rows are read.
+        plain.execute(sql.SQL("SELECT FROM {} LIMIT 0").format(source))
+        if is_packed(plain, export.entity.table, day.day):
+            rows = versions(plain, export.entity, source, ordered=False)
+            return _add(rows, output, export.tick)
+        return output.day(plain, source, export.tick)
 
 
 def _add(rows: Iterator[Sequence[object]], output: Format, tick: Tick) -> int:

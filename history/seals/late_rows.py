@@ -17,9 +17,9 @@ from history.models import LateRow
 
 PAUSE_S = 0.05
 
-_WRITERS = """
+_OTHERS = """
 SELECT virtualtransaction FROM pg_locks
-WHERE locktype = 'relation' AND relation = %s::regclass AND mode = 'RowExclusiveLock' AND granted
+WHERE locktype = 'relation' AND relation = %s::regclass AND mode LIKE %s AND granted
     AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
     AND pid IS DISTINCT FROM pg_backend_pid()
 """
@@ -62,14 +62,20 @@ def announce(connection: Connection, place: days.DayTable, table: str, day: date
     row is visible or will be noted: waits for the transactions that held a lock of the day's table.
     `connection` is in autocommit mode. Raises psycopg.errors.LockNotAvailable."""
     mark(connection, table, day)
+    wait_for_others(connection, place.child, "RowExclusiveLock")
+
+
+def wait_for_others(connection: Connection, table: sql.Identifier, mode: str = "%") -> None:
+    """Return when the transactions that hold a lock of a table now have ended; they wait for
+    nobody. mode: of their lock, a pattern of LIKE. Raises psycopg.errors.LockNotAvailable."""
     deadline = time.monotonic() + days.LOCK_WAIT_S
-    name = place.child.as_string(connection)
-    writers = set(connection.execute(_WRITERS, [name]))
-    while writers:
+    given = [table.as_string(connection), mode]
+    others = set(connection.execute(_OTHERS, given))
+    while others:
         if time.monotonic() > deadline:
-            raise errors.LockNotAvailable("a transaction that writes to it stays open")
+            raise errors.LockNotAvailable("a transaction that uses it stays open")
         time.sleep(PAUSE_S)
-        writers &= set(connection.execute(_WRITERS, [name]))
+        others &= set(connection.execute(_OTHERS, given))
 
 
 def count(connection: Connection, table: str, day: date) -> int:

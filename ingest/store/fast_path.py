@@ -2,9 +2,7 @@
 them: their business keys, and a note about each where their day is sealed."""
 
 from collections.abc import Sequence
-from datetime import date
 from operator import attrgetter
-from typing import Any
 
 from psycopg import errors, sql
 
@@ -59,7 +57,7 @@ def note(connection: Connection, entity: Entity, rows: Sequence[Row]) -> None:
     written = {row.record.updated_at // MICROSECONDS_PER_DAY for row in rows}
     finished = [day_of(day * MICROSECONDS_PER_DAY) for day in written if day < today]
     query = sql.SQL(_NOTE).format(encoded=encoded(entity), table=sql.Identifier(entity.table))
-    for day, packed in sorted(marked(connection, entity, finished).items()):
+    for day, packed in sorted(days.marks(connection, entity.table, finished).items()):
         late = [row for row in rows if day_of(row.record.updated_at) == day]
         columns, bounds = _columns(late), days.bounds(day)
         if packed:
@@ -67,17 +65,6 @@ def note(connection: Connection, entity: Entity, rows: Sequence[Row]) -> None:
             if connection.execute(inside, (*columns[:3], *bounds)).fetchone() == (True,):
                 raise StoredInBlockError(f"a block of {entity.table} {day} has the row")
         connection.execute(query, (entity.table, day, *columns, *bounds))
-
-
-def marked(connection: Connection, entity: Entity, finished: Sequence[date]) -> dict[date, bool]:
-    """Those of these days that are sealed, or packed; and which are packed."""
-    if not finished:
-        return {}
-    found: list[Any] = connection.execute(
-        'SELECT day, packed_at IS NOT NULL FROM sealed_day WHERE "table" = %s AND day = ANY(%s)',
-        (entity.table, list(finished)),
-    ).fetchall()
-    return dict(found)
 
 
 def _columns(rows: Sequence[Row]) -> tuple[list[object], ...]:

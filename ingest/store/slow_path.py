@@ -22,7 +22,7 @@ from ingest.source.decode import Reason
 from ingest.source.message import Message
 from ingest.store.batch import Reject, Row
 from ingest.store.copy import Refused, columns, copy, encode_row, halve, numbered, reject
-from ingest.store.fast_path import copy_rows, index, marked
+from ingest.store.fast_path import copy_rows, index
 from ingest.store.ledger import Connection
 
 log = logging.getLogger(__name__)
@@ -111,7 +111,7 @@ def _look_up(
 ) -> frozenset[int]:
     """The places of the keys that are stored."""
     # A day of a topic that is read again may be packed, and may have plain rows beside its blocks.
-    if marked(connection, entity, [day]).get(day):
+    if days.is_packed(connection, entity.table, day):
         query = sql.SQL(_LOOK_UP_IN_BLOCKS).format(versions=sql.SQL(versions(entity)))
     else:
         query = sql.SQL(_LOOK_UP).format(table=sql.Identifier(entity.table))
@@ -152,7 +152,7 @@ def divergent(connection: Connection, entity: Entity, rows: Sequence[Row]) -> se
     found: set[int] = set()
     written = {row.record.updated_at // MICROSECONDS_PER_DAY for row in rows}
     there = [day_of(day * MICROSECONDS_PER_DAY) for day in written]
-    packed = marked(connection, entity, there)
+    packed = days.marks(connection, entity.table, there)
     for day in there:
         start, end = days.bounds(day)
         cursor = connection.execute(query, {"start": start, "end": end}, prepare=False)

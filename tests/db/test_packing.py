@@ -8,6 +8,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+import msgspec
 import psycopg
 import pytest
 from django.contrib.auth.models import User
@@ -123,11 +124,20 @@ def test_sql_reads_the_versions_of_blocks_as_rows() -> None:
 def test_a_block_has_one_application_and_times_that_do_not_go_back() -> None:
     with raw() as plain:
         fill(plain, 60)
+        expected = {(*row[:3], row[6]) for row in rows(plain, TASK)}
+        mixed = {id for id, *_, product in expected if product == "A2"}
+        mixed &= {id for id, *_, product in expected if product == "A1"}
         packing.pack(plain, TASK, DAY)
         found = plain.execute(
             f"SELECT moments FROM {TASK.table} WHERE moments IS NOT NULL"
         ).fetchall()
         assert found
+        of_blocks = plain.execute(
+            "SELECT id, version, (extract(epoch FROM updated_at) * 1000000)::bigint, product"
+            f" FROM {stored.versions(TASK)} AS stored WHERE in_block"
+        ).fetchall()
+        assert {each[0] for each in of_blocks} & mixed
+        assert set(of_blocks) <= expected
         assert all(moments == sorted(moments) for (moments,) in found)
         assert max(len(moments) for (moments,) in found) <= form.MOST_VERSIONS
 
@@ -168,9 +178,29 @@ def test_a_block_that_is_not_what_it_was_made_of_is_never_swapped_in(
         fill(plain)
         before = rows(plain, ROOT)
         monkeypatch.setattr(form.Packer, "pack", wrong)
-        with pytest.raises(psycopg.errors.LockNotAvailable, match="was not rewritten"):
+        with pytest.raises(packing.WrongRowsError, match=f"{ROOT.table} {DAY} stays as it is"):
             packing.pack(plain, ROOT, DAY)
-        assert (rows(plain, ROOT), blocks(plain)) == (before, [])
+        read_all_to_end()
+        code, out, _ = run("maintain")  # goes on to no other table
+        assert (code, out.count("stays as it is"), "packed 0" in out) == (2, 1, True)
+        assert (rows(plain, ROOT), blocks(plain), blocks(plain, TASK)) == (before, [], [])
+
+
+def test_a_day_in_use_and_one_that_the_disk_cannot_hold_twice_are_not_begun(
+    monkeypatch: pytest.MonkeyPatch, settings: Any
+) -> None:
+    monkeypatch.setattr(days, "LOCK_WAIT_S", 0.2)
+    monkeypatch.setattr(packing._Rewrite, "_fill", None)
+    with raw() as plain, raw() as reader:
+        fill(plain, 2)
+        with reader.transaction():
+            reader.execute(f"SELECT FROM {ROOT.table}")  # as pg_dump does for hours
+            with pytest.raises(psycopg.errors.LockNotAvailable, match="stays open"):
+                packing.pack(plain, ROOT, DAY)
+        monkeypatch.setattr(packing._Rewrite, "_bytes", lambda *_: 10**9)
+        settings.ANNALS = msgspec.structs.replace(settings.ANNALS, disk_gb=1)
+        with pytest.raises(packing.NotPackable, match=r"1\.1 GiB of disk"):
+            packing.pack(plain, ROOT, DAY)
 
 
 def test_seals_and_the_archive_are_over_the_versions(tmp_path: Any) -> None:
@@ -263,13 +293,18 @@ def test_a_dictionary_that_is_missing_or_changed_is_named(change: str) -> None:
             rows(plain, ROOT)
 
 
-def test_a_young_day_and_one_that_is_not_there_are_refused() -> None:
+def test_a_young_day_one_that_is_not_there_and_those_of_a_cluster_are_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     with raw() as plain:
         today = clock.now().date()
         days.create(plain, ROOT.table, today)
         with pytest.raises(packing.NotPackable, match="is not finished"):
             packing.pack(plain, ROOT, today)
         with pytest.raises(packing.NotPackable, match="no partition of"):
+            packing.pack(plain, ROOT, DAY)
+        monkeypatch.setattr(packing.day_snapshot, "spread", lambda *_: True)
+        with pytest.raises(packing.NotPackable, match="the days of a cluster are not packed"):
             packing.pack(plain, ROOT, DAY)
 
 
@@ -281,7 +316,10 @@ def test_the_commands_pack_and_unpack_and_maintain_packs_once() -> None:
     code, out, _ = run("unpack", str(DAY), "--entity", ROOT.name)
     assert (code, out.split(":")[0]) == (0, f"Unpacked {ROOT.table} {DAY}")
     read_all_to_end()
-    assert [run("maintain")[1].partition("packed ")[2][:1] for _ in range(2)] == ["2", "0"]
+    line = f"{TASK.table}: 1 day to pack, {DAY} to {DAY}"
+    for packed in ("2", "0"):
+        assert (line in run("maintain", "--dry-run")[1]) is (packed == "2")
+        assert run("maintain")[1].partition("packed ")[2][:1] == packed
 
 
 def answers() -> list[Any]:

@@ -23,7 +23,7 @@ from history.daily.days import DayState
 from history.daily.window import Window
 from history.entities import Entity
 from history.seals import finished, seal
-from ingest.store import fast_path, missing_days, outside, slow_path, transaction
+from ingest.store import missing_days, outside, transaction
 
 # Replaces an attribute of a module or class, which must exist.
 Replace = Callable[[Any, str, Any], None]
@@ -142,12 +142,11 @@ def _empty_days_sealed(replace: Replace) -> None:
 
 
 def _blocks_not_looked_into(replace: Replace) -> None:
-    def marked(connection: Any, entity: Any, finished: Any) -> dict[date, bool]:
-        return dict.fromkeys(found(connection, entity, finished), False)
+    def marks(connection: Any, table: str, wanted: Any) -> dict[date, bool]:
+        return dict.fromkeys(found(connection, table, wanted), False)
 
-    found = fast_path.marked
-    replace(fast_path, "marked", marked)
-    replace(slow_path, "marked", marked)
+    found = days.marks
+    replace(days, "marks", marks)
 
 
 def _late_rows_left(replace: Replace) -> None:

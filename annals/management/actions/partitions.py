@@ -18,7 +18,7 @@ from psqlextra.partitioning import PostgresPartitioningError
 
 from annals.access import sessions
 from annals.access.journal import days as journal
-from annals.management import archiving
+from annals.management import archiving, packing_days
 from annals.management.verifying import verify_archive, verify_tables
 from history import packing, schema
 from history.archive.store import ArchiveError, Store
@@ -27,7 +27,7 @@ from history.base import clock
 from history.base.error_text import describe
 from history.base.table import counted, print_table
 from history.daily.canonical import Connection
-from history.daily.days import ForeignTableError, partition_name
+from history.daily.days import ForeignTableError, is_packed, partition_name
 from history.entities import BY_NAME, BY_TABLE, ENTITIES, Entity
 from history.failure.complaints import Complaint
 from history.failure.sentences import known
@@ -39,7 +39,7 @@ from history.partitions.exclusive import NoRunLockError, reconnect, run_lock
 from history.partitions.maintain import Outcome, maintain
 from history.partitions.plan import Holds, Policy, plan
 from history.partitions.strategy import DayPartition
-from history.seals import day_snapshot, late_rows, verification
+from history.seals import late_rows, verification
 from history.seals.finished import due, seal_days
 from history.seals.seal import NotSealable, seal
 from history.search_index import backfill as search_retention
@@ -48,10 +48,6 @@ from ingest.quarantine import messages as quarantine_retention
 from ingest.store import unstored
 
 Chosen = TypeVar("Chosen", Entity, journal.JournalRows)
-
-# For how long a run of maintain packs days, and how many rows a second.
-PACKING_S = 1_800
-PACKING_RATE = 20_000
 
 BROKEN = (
     PostgresPartitioningError,
@@ -111,7 +107,7 @@ class Run:
             action: sum(line.action == action for line in lines)
             for action in ("create", "drop", "keep")
         }
-        room = state.count(connection, plans)
+        room, packed = state.count(connection, plans), packing_days.due(self.policy.today)
         if self.options["json"]:
             days = {
                 "oldest": str(self.policy.window.oldest),
@@ -119,6 +115,7 @@ class Run:
             }
             objects = [show.line_object(line) for line in lines]
             answer = {"window": days, **counts, "locks": asdict(room), "partitions": objects}
+            answer["pack"] = [partition_name(*place) for place in packed]
             self.stdout.write(json.dumps(answer))
             return 0
         print_table(self.stdout, show.plan(lines, self.options["each"]))
@@ -128,6 +125,8 @@ class Run:
             f"{counts['create']} to create, {counts['drop']} to drop ({freed}), "
             f"{counts['keep']} to keep."
         )
+        for line in packing_days.lines(packed):
+            self.stdout.write(line)
         if not room.enough:
             self.stdout.write(
                 f"max_locks_per_transaction is {room.configured}; with {room.needed} every "
@@ -171,7 +170,7 @@ class Run:
                     check=self._check,
                 )  # fmt: skip
                 self._seal_due(outcome, advance)
-                self._pack_due(outcome, advance)
+                packing_days.pack_due(self.policy.today, outcome, advance)
             self._remove_old(outcome)
         seconds = time.monotonic() - begun
         state.note(outcome, started, seconds)
@@ -186,7 +185,7 @@ class Run:
         except verification.SealedDayChangedError:
             if day != self.options["accept_changed"]:
                 raise
-            if packing.is_packed(table, day):
+            if is_packed(plain, table, day):
                 raise Complaint(
                     f"{table} {day} is packed: run `partitions unpack {day}` before it is accepted"
                 ) from None
@@ -217,29 +216,6 @@ class Run:
                 outcome.note_in(outcome.sealed, partition_name(rows.table, day), error)
                 advance(1)
             late_rows.forget(connection.connection)
-
-    def _pack_due(self, outcome: Outcome, advance: Callable[[int], None]) -> None:
-        """Pack finished days, one after another, at a rate that nobody notices. None is begun after
-        PACKING_S: the next run goes on."""
-        with run_lock():
-            if day_snapshot.spread(connection.connection, ENTITIES[0].table):
-                return
-            existing = catalog.read(connection, [entity.table for entity in ENTITIES])
-            days = packing.due(existing, self.policy.today, settings.ANNALS.pack_after_days)
-            waiting = may_get_rows(set(days))
-            end = time.monotonic() + PACKING_S
-            for table, day in days:
-                if (table, day) in waiting or time.monotonic() > end:
-                    continue
-                error: Exception | None = None
-                try:
-                    packing.pack(connection.connection, BY_TABLE[table], day, rate=PACKING_RATE)
-                except (Complaint, psycopg.Error) as failed:
-                    error = failed
-                outcome.note_in(outcome.packed, partition_name(table, day), error)
-                if connection.connection.closed:
-                    reconnect()
-                advance(1)
 
     def _remove_old(self, outcome: Outcome) -> None:
         """Remove what belongs to no kept day: search keys, and messages in quarantine."""
