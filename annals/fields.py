@@ -290,7 +290,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         Meta(
             ge=0,
             description="Size of PostgreSQL's disk in GB (10^9 bytes), so that the page of "
-            "operators can say when it is full. 0: not known.",
+            "operators can say when it is full, and no day is packed without room. 0: not known.",
         ),
     ] = 0
     metrics_token: Annotated[

@@ -13,6 +13,7 @@ from django.utils import translation
 from annals import metrics
 from history.api import errors
 from history.base.language import language_of
+from history.blocks.form import DamagedBlockError
 from history.requests import deadline
 from history.requests.deadline import TooLongError, Work
 from history.requests.worker_shares import BusyError, metered
@@ -56,6 +57,8 @@ class Deadlines:
         found = deadline.reason() or error
         if isinstance(found, errors.OUTAGES):
             log.error("screen: the database is unavailable", exc_info=found)
+        elif isinstance(found, DamagedBlockError):
+            log.error("damaged", exc_info=found)
         elif not isinstance(found, TooLongError | BusyError):
             return None
         return _page(request, found)
@@ -67,6 +70,9 @@ def _page(request: HttpRequest, why: Exception) -> HttpResponse:
             return errors.answer(why, {"request": request})
     if isinstance(why, errors.OUTAGES):
         return errors.unavailable(request)
+    if isinstance(why, DamagedBlockError):
+        text = render_to_string("history/damaged.html", {"day": why.day}, request=None)
+        return HttpResponse(text, status=500)
     name = "busy" if isinstance(why, BusyError) else "too_long"
     page = HttpResponse(render_to_string(f"history/{name}.html", request=None), status=503)
     if isinstance(why, BusyError):

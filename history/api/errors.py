@@ -7,7 +7,7 @@
 | 403 | no_permission, need_to_know |
 | 404 | unknown_entity, not_found, older_than_retention, no_applications, unknown_address |
 | 405 | method_not_allowed |
-| 500 | internal_error |
+| 500 | internal_error, damaged |
 | 503 | unavailable, archive_unavailable, journal_unavailable, busy, with Retry-After; too_long |
 
 DRF calls `answer` for an exception in a view. Django calls what `handler` returns for all others.
@@ -31,6 +31,7 @@ from psycopg_pool import PoolTimeout
 from rest_framework import exceptions
 
 from history.base.language import language_of
+from history.blocks.form import DamagedBlockError
 from history.documents.exactjson import dumps
 from history.need_to_know import NeedToKnowError, RuleFailedError
 from history.requests import deadline
@@ -93,6 +94,7 @@ KINDS: tuple[tuple[type[Exception] | tuple[type[Exception], ...], int, str], ...
     (OUTAGES, 503, "unavailable"),
     (ArchiveUnavailableError, 503, "archive_unavailable"),
     (JournalUnavailableError, 503, "journal_unavailable"),
+    (DamagedBlockError, 500, "damaged"),
 )
 MESSAGES: Mapping[str, Promise | str] = {
     "bad_request": _("the request is malformed: its host, its size or its parameters"),
@@ -110,6 +112,10 @@ MESSAGES: Mapping[str, Promise | str] = {
     ),
     "busy": _("too many requests of this kind at once; try again in a moment"),
     "unavailable": _("the database cannot be reached; try again in a moment"),
+    "damaged": _(
+        "stored versions of {day} are damaged and cannot be read; report it to the administrator of"
+        " Annals, who restores this day from a backup"
+    ),
     "internal_error": _("an unexpected error; the log has its cause under this requestId"),
 }
 
@@ -123,6 +129,8 @@ def answer(error: Exception, context: Mapping[str, Any]) -> HttpResponse:
     more = {"parameter": error.name} if isinstance(error, BadParameterError) else {}
     own = code not in MESSAGES or isinstance(error, UnavailableError | RuleFailedError)
     message = str(error) if own else ""
+    if isinstance(error, DamagedBlockError):
+        message = str(MESSAGES[code]).format(day=error.day)
     if isinstance(error, exceptions.NotAuthenticated):
         message = str(_("nobody is logged in; log in, or send a token"))
     reader = getattr(context.get("view"), "reader", None)

@@ -8,6 +8,7 @@ their numbers, and their times do not go back.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from datetime import date
 from typing import Any, Final, NamedTuple
 
 import zstandard
@@ -31,7 +32,10 @@ type, the application of a child, the text of the document."""
 
 
 class DamagedBlockError(Complaint, RuntimeError):
-    """A block cannot be read: it, or its dictionary, is not as it was."""
+    """A block cannot be read: it, or its dictionary, is not as it was. day: of the block, where it
+    is known."""
+
+    day: date | None = None
 
 
 class Stored(NamedTuple):

@@ -110,7 +110,9 @@ def _named(table: str, id: str, stored_at: datetime) -> Iterator[None]:
         yield
     except (DamagedBlockError, MissingDictionaryError) as error:
         day = stored_at.astimezone(UTC).date()
-        raise DamagedBlockError(f"{table} {day}: the packed versions of {id}: {error}") from None
+        found = DamagedBlockError(f"{table} {day}: the packed versions of {id}: {error}")
+        found.day = day
+        raise found from None
 
 
 def _place(row: Row) -> tuple[Any, ...]:

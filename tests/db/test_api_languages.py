@@ -18,13 +18,14 @@ from annals.access.oidc.discovery import discoveries
 from annals.access.oidc.providers import Provider
 from history import timeline
 from history.api.errors import KINDS
+from history.blocks.form import DamagedBlockError
 from history.entities import BY_NAME
 from history.need_to_know import NeedToKnowError
 from history.requests.deadline import TooLongError
 from history.requests.worker_shares import BusyError
 from tests.access.issuer import CLIENT, Issuer
 from tests.access.test_masking_properties import mark
-from tests.db.store import Store
+from tests.db.store import T0, Store
 
 BASE = "/api/v1/history/product-instance/A1"
 WHOLE = "/api/v1/applications/A1"
@@ -129,6 +130,9 @@ def test_all_codes_are_tried(
     fails(NeedToKnowError, "need_to_know")
     fails(TooLongError, "too_long")
     fails(BusyError, "busy")
+    damaged = DamagedBlockError()
+    damaged.day = T0.date()
+    fails(lambda: damaged, "damaged")
 
     def no_journal(*_: object) -> None:
         # The answer that may not be shown is closed within the request, and with it the test's
