@@ -9,10 +9,11 @@ from itertools import count
 from typing import Final
 
 import django
-from django.core.management import CommandError, call_command
+from django.core.management import call_command
 from django.db import connection
 
 from annals.embedded import logins
+from history.base.error_text import describe
 
 # By login; each with the number of minutes after which it runs again.
 JOBS: Final = {
@@ -38,11 +39,11 @@ def main(login: str) -> None:
 
 
 def _run(*words: str) -> None:
-    """A job that fails is in the log, and on the page of operators."""
+    """A job that fails is in the log, and on the page of operators; the next one runs."""
     try:
         call_command(*words)
-    except (CommandError, SystemExit) as error:
-        log.warning("annals %s: %s", " ".join(words), error)
+    except (Exception, SystemExit) as error:
+        log.warning("annals %s: %s", " ".join(words), describe(error))
 
 
 if __name__ == "__main__":

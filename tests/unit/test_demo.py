@@ -6,8 +6,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, date, datetime, timedelta
 from itertools import islice, pairwise
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
+from django.db import OperationalError
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -145,7 +147,7 @@ def test_days_without_a_bound_are_refused() -> None:
 
 
 def test_the_demo_runs_every_cron_job_and_goes_on_after_one_that_fails(
-    caplog: pytest.LogCaptureFixture,
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     table = (ROOT_FOLDER / "docs/operations.md").read_text()
     jobs = [job for its in cron.JOBS.values() for job in its]
@@ -155,3 +157,6 @@ def test_the_demo_runs_every_cron_job_and_goes_on_after_one_that_fails(
     cron._run("no-such-command")
     cron._run("partitions", "no-such-action")
     assert "no-such-action" in caplog.text
+    monkeypatch.setattr(cron, "call_command", Mock(side_effect=OperationalError("no server")))
+    cron._run("gaps")
+    assert "annals gaps: OperationalError: no server" in caplog.text
