@@ -104,6 +104,9 @@ STORE_SEEN: Final = REGISTER.collected_gauge(
     "When a consumer last wrote its position.",
     **PLACE,
 )
+STORE_READ_AT: Final = REGISTER.collected_gauge(
+    "annals_store_read_timestamp_seconds", "Unix time", "When messages were last read.", **PLACE
+)
 STORE_END_KNOWN: Final = REGISTER.collected_gauge(
     "annals_store_end_known_timestamp_seconds",
     "Unix time",
@@ -154,7 +157,7 @@ DAYS_AHEAD: Final = REGISTER.collected_gauge(
 DAYS_MISSING: Final = REGISTER.collected_gauge(
     "annals_store_days_missing",
     "days",
-    "Days inside the window that have no partition.",
+    "Days inside the window, without the newest, that have no partition.",
     table=TABLE,
 )
 DAYS_OVERDUE: Final = REGISTER.collected_gauge(

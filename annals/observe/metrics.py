@@ -5,7 +5,7 @@ import logging
 import os
 import time
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 from zlib import crc32
 
@@ -50,11 +50,12 @@ TABLES = {
 }
 
 
-def tables() -> Iterator[Metric]:
-    """The partitions of each table. Holds are not computed."""
-    found = state.status(Policy.at(clock.now(), settings.ANNALS), journal.tables())
-    for field, make in TABLES.items():
-        family = make()
+def tables(policy: Policy | None = None, fields: Iterable[str] = TABLES) -> Iterator[Metric]:
+    """The partitions of each table. policy: now, without holds."""
+    now = policy or Policy.at(clock.now(), settings.ANNALS)
+    found = state.status(now, journal.tables())
+    for field in fields:
+        family = TABLES[field]()
         for table in found:
             family.add_metric([table.table], getattr(table, field))
         yield family
@@ -217,6 +218,7 @@ def _ledger(entries: Sequence[Ledger]) -> Iterator[Metric]:
     read, became = metrics.STORE_READ(), metrics.STORE_MESSAGES()
     lag, halted = metrics.STORE_LAG(), metrics.STORE_HALTED()
     seen, end_known = metrics.STORE_SEEN(), metrics.STORE_END_KNOWN()
+    read_at = metrics.STORE_READ_AT()
     sums: defaultdict[tuple[str, str], list[int]] = defaultdict(lambda: [0] * (1 + len(OUTCOMES)))
     for entry in entries:
         place = (entry.topic, str(entry.partition))
@@ -226,6 +228,7 @@ def _ledger(entries: Sequence[Ledger]) -> Iterator[Metric]:
             halted.add_metric(place, entry.halted_at is not None)
         if entry.current and not entry.retired:
             seen.add_metric(place, entry.checked_at.timestamp())
+            read_at.add_metric(place, entry.updated_at.timestamp())
             if entry.end_known_at is not None:
                 end_known.add_metric(place, entry.end_known_at.timestamp())
             if entry.lag is not None:
@@ -234,7 +237,7 @@ def _ledger(entries: Sequence[Ledger]) -> Iterator[Metric]:
         read.add_metric(place, first)
         for outcome, count in zip(OUTCOMES, rest, strict=True):
             became.add_metric([*place, outcome], count)
-    yield from (read, became, lag, halted, seen, end_known)
+    yield from (read, became, lag, halted, seen, end_known, read_at)
 
 
 def _losses(entries: Sequence[Ledger]) -> Iterator[Metric]:
@@ -307,15 +310,23 @@ def view(request: HttpRequest) -> HttpResponse:
     return HttpResponse(text, content_type=CONTENT_TYPE_LATEST)
 
 
+# Where 403 is the answer to nobody who is known; elsewhere it is a look that was refused.
+LOGINS: Final = ("oidc/", "break-glass/")
+
+
 def strangers() -> int:
-    """Answers 401 since the web was started: of no login, or with a token that is refused."""
+    """Refused logins, tokens, and requests of no login since the web was started."""
     return int(
         sum(
             sample.value
             for registry in _registries()[:1]
             for family in registry.collect()
             for sample in family.samples
-            if sample.name == "annals_http_requests_total" and sample.labels["status"] == "401"
+            if sample.name == "annals_http_requests_total"
+            and (
+                sample.labels["status"] == "401"
+                or (sample.labels["status"] == "403" and sample.labels["route"].startswith(LOGINS))
+            )
         )
     )
 

@@ -30,7 +30,7 @@ from history.partitions.catalog import Partition
 from history.partitions.plan import Policy, plan
 from history.requests.worker_shares import dear_view
 from ingest.completeness.holds import may_get_rows
-from ingest.completeness.views import figure, why_held
+from ingest.completeness.views import figure, why
 
 ONE: Final = timedelta(days=1)
 # Of the tables of a day the calendar shows the first of these.
@@ -72,8 +72,7 @@ class TableDay:
 
     @property
     def name(self) -> str:
-        entity = BY_TABLE.get(self.table)
-        return title(entity) if entity else gettext("Access journal")
+        return table_name(self.table)
 
     @property
     def rows(self) -> str:
@@ -96,6 +95,11 @@ class TableDay:
     def next(self) -> str:
         """What `maintain` does with it next, and when."""
         return "; ".join(_next(self))
+
+
+def table_name(table: str) -> str:
+    """For people."""
+    return title(BY_TABLE[table]) if table in BY_TABLE else gettext("Access journal")
 
 
 def state_of(one: TableDay) -> str:
@@ -192,7 +196,7 @@ def _table_days(now: datetime) -> dict[date, Sequence[TableDay]]:
             at, seen = sealed.get(place), verified.get(strategy.table)
             found[day, strategy.table] = TableDay(
                 *place, today, part,
-                held=why_held(strategy.holds.get(day, "")),
+                held=why(strategy.holds.get(day, "")),
                 packed=packed.get(place),
                 sealed=at,
                 verified=seen if at and seen and at < seen else None,

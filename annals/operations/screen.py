@@ -1,5 +1,6 @@
 """The page that answers "is all well?", the first one of operators."""
 
+from collections.abc import Iterator
 from datetime import timedelta
 from math import inf
 from typing import Any
@@ -11,6 +12,7 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.template.defaultfilters import filesizeformat
 from django.utils.translation import gettext as _
+from prometheus_client.core import Metric
 
 from annals.access.journal import days as journal
 from annals.access.journal.words import Outcome
@@ -30,17 +32,19 @@ from history.partitions.plan import Policy
 from history.reasons import REASONS
 from history.requests.worker_shares import dear_view
 from ingest.completeness import figures, losses
+from ingest.completeness.holds import may_get_rows
 from ingest.completeness.views import figure, in_words, why
 from ingest.quarantine.screen import by_reason
 
 REFUSED = timedelta(hours=1)
+NOT_DROPPED = timedelta(hours=26)
 
 
 @dear_view
 def page(request: HttpRequest) -> HttpResponse:
     """What is not well comes from the metrics, as the alerts do; the rest are their figures."""
-    its_jobs = list(jobs())
-    found = findings(metrics.STORE.collect(), its_jobs)
+    its_jobs, days = list(jobs()), _days()
+    found = findings([*metrics.STORE.collect(), *_left()], its_jobs, days["disk"].full)
     context = {
         "title": _("Operations"),
         "worst": found[0] if found else None,
@@ -50,7 +54,7 @@ def page(request: HttpRequest) -> HttpResponse:
         "picture": picture(),
         "now": clock.now(),
         **_reading(),
-        **_days(),
+        **days,
         **_refused(),
     }
     shown = {**admin.site.each_context(request), **context}
@@ -79,6 +83,13 @@ def _reading() -> dict[str, Any]:
     }
 
 
+def _left() -> Iterator[Metric]:
+    """The days to drop as AnnalsDaysNotDropped counts them: those that were old enough when it
+    began to wait, without those that are held."""
+    policy = Policy.at(clock.now() - NOT_DROPPED, settings.ANNALS, may_get_rows)
+    yield from metrics.tables(policy, ["overdue"])
+
+
 def _days() -> dict[str, Any]:
     """The days of the tables, and the disk."""
     found = state.status(Policy.at(clock.now(), settings.ANNALS), journal.tables())
@@ -86,7 +97,7 @@ def _days() -> dict[str, Any]:
     parts = catalog.read(connection, [entity.table for entity in ENTITIES])
     space = disk(parts)
     return {
-        "ahead": min(each.ahead for each in found),
+        "ahead": max(0, min(each.ahead for each in found)),
         "held": run.held if run else 0,
         "packed": SealedDay.objects.exclude(packed_at=None).values("day").distinct().count(),
         "archived": ArchivedDay.objects.values("day").distinct().count(),

@@ -1,11 +1,13 @@
-"""Whether all is well: the alerts of docker/prometheus/rules.yaml that need no past, on the same
-metrics. tests/db/test_operations.py compares the limits."""
+"""Whether all is well: the alerts of docker/prometheus/rules.yaml that need no past and no metrics
+of other processes, on the same metrics. tests/db/test_operations.py compares both lists."""
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import date, timedelta
+from operator import eq, gt, lt
 from typing import Final
 
 from django.conf import settings
@@ -13,12 +15,16 @@ from django.utils.functional import Promise
 from django.utils.translation import gettext_lazy as _
 from prometheus_client.core import Metric
 
+from annals.metrics import TABLE
+from annals.operations.days import table_name
 from annals.operations.jobs import Job
 from history.base import clock
 from history.reasons import REASONS
 from ingest.completeness.losses import NEAR_SECONDS
 
 MOST_PLACES: Final = 3
+# As AnnalsDiskFills, which asks the host of PostgreSQL, has it.
+FULL_SOON: Final = timedelta(days=3)
 Labels = tuple[str, ...]
 Values = dict[str, dict[Labels, float]]
 
@@ -59,12 +65,28 @@ class Finding:
         return f"{base}#{self.alert.lower()}" if base else ""
 
 
-def _beyond(name: str, wrong: Callable[[float], bool]) -> Callable[[Values], Iterable[str]]:
-    return lambda values: [_place(at) for at, value in values[name].items() if wrong(value)]
+_SIGNS: Final[Mapping[str, Callable[[float, float], bool]]] = {"==": eq, ">": gt, "<": lt}
 
 
-def _older(name: str, seconds: float) -> Callable[[Values], Iterable[str]]:
-    return _beyond(name, lambda value: clock.now().timestamp() - value > seconds)
+@dataclass(frozen=True, slots=True)
+class Beyond:
+    """The places where a metric is beyond a limit, as a rule has it: `name > 0`."""
+
+    name: str
+    sign: str
+    limit: float
+
+    def __call__(self, values: Values) -> Iterable[str]:
+        wrong = _SIGNS[self.sign]
+        return [_place(at) for at, value in values[self.name].items() if wrong(value, self.limit)]
+
+
+def _older(name: str, seconds: float) -> Callable[[Values], set[str]]:
+    def found(values: Values) -> set[str]:
+        now = clock.now().timestamp()
+        return {_place(at) for at, value in values[name].items() if now - value > seconds}
+
+    return found
 
 
 def _near(values: Values) -> Iterable[str]:
@@ -85,16 +107,29 @@ def _place(labels: Labels) -> str:
     """The labels of a sample as people write the place."""
     if len(labels) == 2 and labels[1].isdigit():
         return f"{labels[0]}[{labels[1]}]"
-    return " ".join(labels)
+    return " ".join(table_name(each) if each in TABLE else each for each in labels)
 
 
 _silent = _older("annals_store_seen_timestamp_seconds", 300)
 _unknown = _older("annals_store_end_known_timestamp_seconds", 300)
+_not_read = _older("annals_store_read_timestamp_seconds", 900)
 
 
 def _brokers(values: Values) -> Iterable[str]:
     """Where a consumer asks: where none does, that is what is wrong."""
-    return {*_unknown(values)} - {*_silent(values)}
+    return _unknown(values) - _silent(values)
+
+
+def _stuck(values: Values) -> Iterable[str]:
+    """Where a consumer asks and reads nothing, and the oldest unread message is as old: without
+    that, one that came just now after a quiet time would count."""
+    lag, kept = values["annals_store_lag"], values["annals_kept_seconds"]
+    behind = {
+        _place(at)
+        for at, seconds in values["annals_loss_seconds"].items()
+        if lag.get(at) and not values["annals_store_halted"].get(at) and kept[at] - seconds > 900
+    }
+    return behind & _not_read(values) - _silent(values)
 
 
 def _reasons(values: Values) -> Iterable[str]:
@@ -106,7 +141,7 @@ def _reasons(values: Values) -> Iterable[str]:
 COMPLETENESS, DAYS, QUARANTINE = "admin:completeness", "admin:days", "admin:quarantine"
 # The worst first.
 CHECKS: Final = (
-    Check("AnnalsDatabaseDown", True, _beyond("annals_store_up", lambda value: value == 0),
+    Check("AnnalsDatabaseDown", True, Beyond("annals_store_up", "==", 0),
         _("The database does not answer. Nothing is lost: the consumer waits."),
         _("Look whether PostgreSQL runs."), ""),
     Check("AnnalsLossNear", True, _near,
@@ -115,10 +150,10 @@ CHECKS: Final = (
     Check("AnnalsCatchUpTooSlow", True, _too_slow,
         _("Reading is too slow: messages will be deleted before they are read."),
         _("Start more consumers, or have the brokers keep the topic longer."), COMPLETENESS),
-    Check("AnnalsDoesNotAddUp", True, _beyond("annals_store_faults", lambda value: value > 0),
+    Check("AnnalsDoesNotAddUp", True, Beyond("annals_store_faults", ">", 0),
         _("The ledger does not add up, or messages were lost."),
         _("Completeness names the place; keep the logs."), COMPLETENESS),
-    Check("AnnalsHalted", True, _beyond("annals_store_halted", lambda value: value == 1),
+    Check("AnnalsHalted", True, Beyond("annals_store_halted", "==", 1),
         _("Reading has stopped at too many bad messages. Newer changes are missing."),
         _("Find what the service sends wrongly; then annals quarantine resume TOPIC."),
         QUARANTINE),
@@ -128,32 +163,42 @@ CHECKS: Final = (
     Check("AnnalsBrokersSilent", True, _brokers,
         _("The brokers do not answer: what was sent since is not known."),
         _("Look whether Kafka can be reached from the consumer."), COMPLETENESS),
-    Check("AnnalsDaysRunOut", True, _beyond("annals_store_days_ahead", lambda value: value < 3),
+    Check("AnnalsNothingRead", True, _stuck,
+        _("There are unread messages, and for 15 minutes none was read."),
+        _("Restart the consumer; its log says what it waits for."), COMPLETENESS),
+    Check("AnnalsDaysRunOut", True, Beyond("annals_store_days_ahead", "<", 3),
         _("Days ahead run out: soon nothing can be stored."),
         _("Run annals partitions maintain, and look why cron did not."), DAYS),
-    Check("AnnalsWalNotArchived", True,
-        _beyond("annals_store_wal_archive_failing", lambda value: value == 1),
+    Check("AnnalsWalNotArchived", True, Beyond("annals_store_wal_archive_failing", "==", 1),
         _("PostgreSQL cannot archive its WAL: backups have no newer moment, the disk fills."),
         _("Repair the target of archive_command."), ""),
-    Check("AnnalsPreparedLeft", True,
-        _beyond("annals_store_prepared_transactions_left", lambda value: value > 0),
+    Check("AnnalsPreparedLeft", True, Beyond("annals_store_prepared_transactions_left", ">", 0),
         _("Transactions of a node that ended are left, and what they lock stays locked."),
         _("Complete or roll them back as the runbook says."), ""),
-    Check("AnnalsSealsDiffer", True, _beyond("annals_verify_faults", lambda value: value > 0),
+    Check("AnnalsSealsDiffer", True, Beyond("annals_verify_faults", ">", 0),
         _("Sealed days were changed."),
         _("Keep everything, and find out who wrote; the runbook says how."), DAYS),
-    Check("AnnalsArchiveDamaged", True,
-        _beyond("annals_archive_days_faulty", lambda value: value > 0),
+    Check("AnnalsArchiveDamaged", True, Beyond("annals_archive_days_faulty", ">", 0),
         _("Archived files are missing or changed."), _("Bring them back from a backup."), DAYS),
-    Check("AnnalsQuarantine", False,
-        _reasons,
+    Check("AnnalsQuarantine", False, _reasons,
         _("Messages are in quarantine: their changes are not in the history."),
         _("Look at the reasons; retry or discard them."), QUARANTINE),
-    Check("AnnalsTopicNeverRead", False,
-        _beyond("annals_store_topics_never_read", lambda value: value > 0),
+    Check("AnnalsTopicNeverRead", False, Beyond("annals_store_topics_never_read", ">", 0),
         _("Topics were never read: nothing is known of their messages."),
         _("Let a consumer read them, or declare them finished."), COMPLETENESS),
-    Check("AnnalsDaysHeld", False, _beyond("annals_maintain_held", lambda value: value > 0),
+    Check("AnnalsDaysMissing", False, Beyond("annals_store_days_missing", ">", 0),
+        _("Days have no partition: nothing can be stored in them."),
+        _("Run annals partitions maintain; it says what is in the way."), DAYS),
+    Check("AnnalsDaysNotDropped", False, Beyond("annals_store_days_overdue", ">", 0),
+        _("Days are kept longer than retention says."),
+        _("Run annals partitions maintain; it says what is in the way."), DAYS),
+    Check("AnnalsDetachPending", False, Beyond("annals_store_days_pending", ">", 0),
+        _("A day was not detached to the end: its disk space is not free."),
+        _("End the old transaction, then run annals partitions maintain."), DAYS),
+    Check("AnnalsDaysNotPacked", False, Beyond("annals_store_days_to_pack", ">", 0),
+        _("Finished days are not packed, and take ten times the disk."),
+        _("Run annals partitions maintain; it says what is in the way."), DAYS),
+    Check("AnnalsDaysHeld", False, Beyond("annals_maintain_held", ">", 0),
         _("Old days are held: messages may still come for them."),
         _("The calendar says for what; settle these messages."), DAYS),
     Check("AnnalsManyOpened", False,
@@ -164,8 +209,11 @@ CHECKS: Final = (
 )  # fmt: skip
 
 
-def findings(families: Iterable[Metric], jobs: Iterable[Job]) -> list[Finding]:
-    """What is not well, the worst first. jobs: of annals.operations.jobs."""
+def findings(
+    families: Iterable[Metric], jobs: Iterable[Job], full: date | None = None
+) -> list[Finding]:
+    """What is not well, the worst first. Of samples with one place the last counts. jobs: of
+    annals.operations.jobs. full: the day on which the disk is."""
     values: Values = defaultdict(dict)
     for family in families:
         for sample in family.samples:
@@ -175,6 +223,10 @@ def findings(families: Iterable[Metric], jobs: Iterable[Job]) -> list[Finding]:
         for check in CHECKS
         if (places := sorted({*check.found(values)}))
     ]
+    if full:
+        soon = full <= clock.now().date() + FULL_SOON
+        do = _("Keep fewer days, archive them, or get a larger disk.")
+        found.append(Finding("AnnalsDiskFills", soon, _("The disk fills."), do, [str(full)], DAYS))
     for job in jobs:
         if job.late or job.failed:
             what = _("A cron job did not run in time.") if job.late else _("A cron job failed.")

@@ -18,8 +18,8 @@ from history.partitions.strategy import VERSIONS, Partitioned
 class Status:
     """One table. Counts are partitions; rows is an estimate; bytes include indexes and TOAST.
     ahead: days after today without a gap; -1 if today's is missing. missing: days of the window
-    without one. overdue: to be dropped. held: not dropped. pending: detaches that were
-    interrupted."""
+    without one, without the newest, which the next run makes. overdue: to be dropped. held: not
+    dropped. pending: detaches that were interrupted."""
 
     table: str
     partitions: int
@@ -51,7 +51,7 @@ def _status(table: DayPlan, today: date) -> Status:
         rows=sum(part.rows for part in strategy.existing),
         bytes=sum(part.bytes for part in strategy.existing),
         ahead=ahead,
-        missing=len(table.creations),
+        missing=sum(part.day < strategy.window.newest for part in table.creations),
         overdue=len(table.deletions),
         held=len(table.held()),
         pending=sum(part.state is DayState.PENDING for part in strategy.existing),

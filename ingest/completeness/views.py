@@ -1,6 +1,5 @@
 """The page "Completeness" and GET /api/v1/completeness."""
 
-import re
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 from math import inf
@@ -10,12 +9,13 @@ from django.contrib import admin
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.utils.translation import gettext as _
-from django.utils.translation import gettext_lazy
+from django.utils.translation import gettext_lazy, gettext_noop
 
 from history.api import access, describe
 from history.api.answers import Answer
 from history.api.call import Call, Question
 from history.base import clock
+from history.base.sentences import translated
 from history.gaps import read as gaps
 from ingest.completeness import figures, losses
 from ingest.completeness.figures import as_json, entries, faults
@@ -129,48 +129,23 @@ def figure(number: int) -> str:
     return f"{number:,}".replace(",", "\N{NO-BREAK SPACE}")
 
 
-def why(halted: str) -> str:
-    """Why reading has stopped (ingest.consumer.positions), in the language of the page."""
-    if found := re.fullmatch(r"(\d+) bad messages in a row", halted):
-        return _("%(bad)s bad messages in a row") % {"bad": found[1]}
-    if found := re.fullmatch(r"(\d+) of the last (\d+) messages are bad", halted):
-        return _("%(bad)s of the last %(all)s messages are bad") % {
-            "bad": found[1],
-            "all": found[2],
-        }
-    return halted
-
-
-# The reasons of ingest.completeness.holds.
-_HELD: Final = (
-    (r"(?P<n>\d+) unresolved in quarantine", gettext_lazy("unresolved in quarantine: {n}")),
-    (r"(?P<where>\S+) was never read", gettext_lazy("{where} was never read")),
-    (r"the end of (?P<where>\S+) is not known", gettext_lazy("the end of {where} is not known")),
-    (
-        r"no consumer has seen the end of (?P<where>\S+) since (?P<at>.+)",
-        gettext_lazy("no consumer has seen the end of {where} since {at}"),
-    ),
-    (
-        r"the ledger of (?P<where>\S+) does not add up",
-        gettext_lazy("the ledger of {where} is wrong"),
-    ),
-    (
-        r"(?P<n>\d+) messages? of (?P<where>\S+) not read yet",
-        gettext_lazy("unread in {where}: {n}"),
-    ),
+# The reasons of ingest.consumer.positions and ingest.completeness.holds.
+_WHY: Final = (
+    gettext_noop("{n} bad messages in a row"),
+    gettext_noop("{n} of the last {all} messages are bad"),
+    gettext_noop("{n} unresolved in quarantine"),
+    gettext_noop("{where} was never read"),
+    gettext_noop("the end of {where} is not known"),
+    gettext_noop("no consumer has seen the end of {where} since {at}"),
+    gettext_noop("the ledger of {where} does not add up"),
+    gettext_noop("{n} messages of {where} not read yet"),
+    gettext_noop("{n} message of {where} not read yet"),
 )
 
 
-def why_held(reasons: str) -> str:
-    """Why days are held, in the language of the page."""
-    return "; ".join(map(_held, reasons.split("; "))) if reasons else ""
-
-
-def _held(reason: str) -> str:
-    for pattern, words in _HELD:
-        if found := re.fullmatch(pattern, reason.replace(",", "")):
-            return str(words).format(**found.groupdict())
-    return reason
+def why(reasons: str) -> str:
+    """Why reading has stopped, or days are held, in the language of the page."""
+    return translated(reasons.replace(",", ""), _WHY)
 
 
 @describe.call(

@@ -2,7 +2,7 @@
 
 from datetime import datetime
 from typing import TYPE_CHECKING
-from urllib.parse import urlencode
+from urllib.parse import parse_qsl, urlencode
 
 from django.contrib import admin
 from django.db.models import QuerySet
@@ -15,6 +15,8 @@ from django.utils.translation import gettext_lazy
 from history.base import clock
 from history.reasons import REASONS
 from ingest.models import Quarantined
+from ingest.quarantine import details, screen
+from ingest.quarantine.messages import UNSETTLED
 
 if TYPE_CHECKING:
     ReadOnly = admin.ModelAdmin[Quarantined]
@@ -29,23 +31,43 @@ PLACE = ("topic", "topic_id", "partition", "offset", "sent")
 FATE = ("status", "attempts", "seen", "again", "settled", "outcome")
 
 
+class OfGroup(admin.SimpleListFilter):
+    """The messages of one group of the page before, whose address has its query."""
+
+    title, parameter_name = gettext_lazy("group"), "group"
+
+    def lookups(self, request: HttpRequest, model_admin: object) -> list[tuple[str, str]]:  # noqa: ARG002
+        asked = self._asked()
+        named = [in_words(asked["reason"]), asked["client_id"], asked["field"], asked["topic"]]
+        return [(str(self.value()), " · ".join(filter(None, named)))] if self.value() else []
+
+    def queryset(self, request: HttpRequest, found: QuerySet[Quarantined]) -> QuerySet[Quarantined]:  # noqa: ARG002
+        if not self.value():
+            return found
+        return screen.of_group(found.filter(status__in=UNSETTLED), self._asked())
+
+    def _asked(self) -> dict[str, str]:
+        given = dict(parse_qsl(str(self.value() or "")))
+        return {name: given.get(name, "") for name in screen.GROUP}
+
+
 class QuarantinedAdmin(ReadOnly):
     """Reason and times, never the message itself: `annals quarantine show` has that."""
 
     list_display = ("why", "document", "place", "status", "seen")
-    list_filter = ("status", "reason", "topic")
+    list_filter = (OfGroup, "status", "reason", "topic")
     search_fields = ("=id", "=offset", "entity_id__exact", "detail")
     search_help_text = gettext_lazy("id of a document, number, offset, or words of the detail")
     ordering = ("-id",)
     actions = ("ask_retry", "ask_discard")
     fieldsets = [
-        (None, {"fields": ["why", "document", "detail", "why_first"]}),
+        (None, {"fields": ["why", "document", "said", "why_first"]}),
         (gettext_lazy("Place"), {"fields": [PLACE]}),
         (gettext_lazy("Since then"), {"fields": [FATE]}),
         (gettext_lazy("Message"), {"fields": ["contents"]}),
     ]
 
-    readonly_fields = ("why", "document", "detail", "why_first", *PLACE, *FATE, "contents")
+    readonly_fields = ("why", "document", "said", "why_first", *PLACE, *FATE, "contents")
 
     def _never(self, *_request: object, **_object: object) -> bool:
         return False
@@ -76,6 +98,10 @@ class QuarantinedAdmin(ReadOnly):
     def why(self, message: Quarantined) -> str:
         return in_words(message.reason)
 
+    @admin.display(description=gettext_lazy("detail"))
+    def said(self, message: Quarantined) -> str:
+        return details.in_words(message.detail)
+
     @admin.display(description=gettext_lazy("document"), ordering="entity_id")
     def document(self, message: Quarantined) -> str:
         """Which version it is, as far as it says so."""
@@ -93,7 +119,7 @@ class QuarantinedAdmin(ReadOnly):
     def why_first(self, message: Quarantined) -> str:
         """Why it came here, where a retry failed for another reason."""
         first = message.first_reason
-        return f"{in_words(first)}: {message.first_detail}" if first else "—"
+        return f"{in_words(first)}: {details.in_words(message.first_detail)}" if first else "—"
 
     @admin.display(description=gettext_lazy("first seen"), ordering="first_seen")
     def seen(self, message: Quarantined) -> str:
@@ -113,8 +139,21 @@ class QuarantinedAdmin(ReadOnly):
 
     @admin.display(description=gettext_lazy("Contents"))
     def contents(self, message: Quarantined) -> str:
-        told = _("Not on the screens. On the server: {command}")
-        return told.format(command=f"annals quarantine show {message.pk}")
+        told = _(
+            "Not on the screens. On the server: {show}. To correct it: {raw}; the service sends"
+            " the corrected message, then {discard}"
+        )
+        id = message.pk
+        return format_html(
+            told,
+            show=_command(f"show {id}"),
+            raw=_command(f"show {id} --raw > message"),
+            discard=_command(f"discard {id} --why '...'"),
+        )
+
+
+def _command(words: str) -> str:
+    return format_html("<code>annals quarantine {}</code>", words)
 
 
 def _ask(action: str, chosen: QuerySet[Quarantined]) -> HttpResponse:

@@ -1,5 +1,6 @@
 """The quarantine by reason, service and field; requests to retry or to discard, with a reason."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -9,7 +10,7 @@ from django import forms
 from django.contrib import admin, messages
 from django.core.exceptions import BadRequest, PermissionDenied
 from django.db import connection
-from django.db.models import Count, Max
+from django.db.models import Count, Max, QuerySet
 from django.db.models.expressions import RawSQL
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.shortcuts import render
@@ -27,6 +28,7 @@ from history.requests.worker_shares import dear_view
 from ingest.completeness import figures
 from ingest.completeness.views import COUNTS, figure, why
 from ingest.models import Quarantined, QuarantineRequest
+from ingest.quarantine import details
 from ingest.quarantine.messages import FIELD, UNSETTLED
 
 ASK = "ingest.ask_quarantine"
@@ -52,6 +54,11 @@ class Group:
     @property
     def words(self) -> str:
         return str(REASONS.get(self.reason, self.reason))
+
+    @property
+    def said(self) -> str:
+        """The detail in the language of the page."""
+        return details.in_words(self.detail)
 
     @property
     def query(self) -> str:
@@ -93,7 +100,11 @@ def page(request: HttpRequest) -> HttpResponse:
         "groups": groups,
         "all": figure(sum(each.count for each in groups)),
         "requests": [
-            (each, in_words(each.outcome) or _("none of them waited any more"))
+            (
+                each,
+                REASONS.get(each.reason, each.reason),
+                in_words(each.outcome) or _("none of them waited any more"),
+            )
             for each in QuarantineRequest.objects.order_by("-id")[:MOST_REQUESTS]
         ],
         "halted": [(each, why(each.halted_why)) for each in halted],
@@ -162,15 +173,20 @@ def _ids(asked: dict[str, Any]) -> list[int]:
     return [int(each) for each in asked["ids"].split(",") if each][:MOST_IDS]
 
 
-def _chosen(asked: dict[str, Any]) -> Any:
+def _chosen(asked: dict[str, Any]) -> QuerySet[Quarantined]:
     """The unsettled messages, as ingest.quarantine.requests will select them."""
     found = Quarantined.objects.filter(status__in=UNSETTLED)
     if asked["last_id"] is not None:
         found = found.filter(id__lte=asked["last_id"])
     if ids := _ids(asked):
         return found.filter(id__in=ids)
+    return of_group(found, asked)
+
+
+def of_group(found: QuerySet[Quarantined], group: Mapping[str, Any]) -> QuerySet[Quarantined]:
+    """Those of the messages that have the reason, service, field and topic."""
     named = found.annotate(of=RawSQL(FIELD, []))  # noqa: S611 - a constant
-    return named.filter(of=asked["field"], **{n: asked[n] for n in GROUP if n != "field"})
+    return named.filter(of=group["field"], **{n: group[n] for n in GROUP if n != "field"})
 
 
 def _record(request: HttpRequest, asked: dict[str, Any]) -> None:

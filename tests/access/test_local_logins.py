@@ -24,6 +24,7 @@ from annals.access import local_logins, sessions
 from annals.access.local_logins import BACKEND, link, make_break_glass
 from annals.access.models import Identity, JournalEntry, LogoutToken, ProviderSession
 from annals.access.roles import disable_demo_logins
+from annals.observe.metrics import strangers
 from history.api.access import DemoBasic
 from history.requests.accesses import Look
 from tests.db.partitioned import transactional_db
@@ -59,8 +60,10 @@ def by_form(name: str, password: str) -> bool:
 def test_a_password_opens_the_demo(way: Any, db: None) -> None:
     DemoBasic._verified.clear()
     assert way("support", "support")
+    before = strangers()
     assert not way("support", "wrong")
     assert not way("nobody-here", "wrong")
+    assert strangers() == before + 2
     User.objects.filter(username="support").update(is_active=False)
     assert not way("support", "support")
 

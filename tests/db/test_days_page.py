@@ -13,7 +13,7 @@ from history.daily import days
 from history.daily.days import DayState
 from history.models import ArchivedDay, DaySeal, SealedDay, VerifiedTable
 from history.partitions.catalog import Partition
-from ingest.completeness.views import why_held
+from ingest.completeness.views import why
 from ingest.models import Quarantined
 from tests.db.partitioned import TABLE, raw
 from tests.db.screens import text
@@ -47,7 +47,7 @@ def test_the_calendar(tables: None, client: Client, settings: Settings) -> None:
     settings.ANNALS = env.read({**given, "ANNALS_SEAL_DAYS": "1"})
     held, sealed, archived = (TODAY - timedelta(days=number) for number in (5, 2, 9))
     with raw() as plain:
-        for day in (held, sealed, TODAY):
+        for day in (held, sealed, TODAY, TODAY - timedelta(days=12)):
             days.create(plain, TABLE, day)
     SealedDay.objects.create(table=TABLE, day=sealed, packed_at=NOW)
     Quarantined.objects.create(
@@ -76,7 +76,10 @@ def test_the_calendar(tables: None, client: Client, settings: Settings) -> None:
     assert "12 345" in text(client.get("/admin/days/", {"day": str(archived)})).replace(
         "\N{NO-BREAK SPACE}", " "
     )
-    assert "упаковано: 1" in text(client.get("/admin/operations/"))
+    said = text(client.get("/admin/operations/"))
+    assert "упаковано: 1" in said
+    assert "Дни хранятся дольше срока. Заявка " in said
+    assert "У дней нет секций" in said
     for wrong in ("x", "1999-01-01", "2026-1"):
         assert client.get("/admin/days/", {"day": wrong}).status_code == 200
 
@@ -85,7 +88,7 @@ def test_the_calendar(tables: None, client: Client, settings: Settings) -> None:
     ("reason", "said"),
     [
         ("3 unresolved in quarantine", "не разобрано в карантине: 3"),
-        ("t-1 was never read; the end of t[0] is not known", "t-1 ни разу не читалась; конец t[0]"),
+        ("t-1 was never read; the end of t[0] is not known", "t-1 ни разу не читался; конец t[0]"),
         ("no consumer has seen the end of t[0] since 2026-11-20 10:00 UTC", "никто не видел с 20"),
         ("1,234 messages of t[0] not read yet", "не прочитано в t[0]: 1234"),
         ("the ledger of t[0] does not add up", "учёт t[0] не сходится"),
@@ -93,4 +96,4 @@ def test_the_calendar(tables: None, client: Client, settings: Settings) -> None:
     ],
 )
 def test_why_a_day_is_held_is_in_the_language_of_the_page(reason: str, said: str) -> None:
-    assert said in why_held(reason)
+    assert said in why(reason)

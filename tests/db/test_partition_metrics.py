@@ -44,8 +44,8 @@ def test_the_partitions_of_every_table_are_counted(few_days: None) -> None:
     journal = 1
     assert len(found) == len(metrics.TABLES) * (len(TABLES) + journal)
     names = ("missing", "overdue", "pending")
-    assert [found[f"annals_store_days_{name}", TABLE] for name in names] == [5 + SPARE_DAYS, 2, 0]
-    assert found["annals_store_days_missing", TABLES[1]] == 6 + SPARE_DAYS
+    assert [found[f"annals_store_days_{name}", TABLE] for name in names] == [4 + SPARE_DAYS, 2, 0]
+    assert found["annals_store_days_missing", TABLES[1]] == 5 + SPARE_DAYS
 
 
 @pytest.mark.parametrize("numbers, ahead", [((0, 1, 2), 2), ((0, 2), 0), ((0,), 0), ((1, 2), -1)])

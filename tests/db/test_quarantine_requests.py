@@ -1,6 +1,7 @@
 """The quarantine in groups, and what somebody asks for there: recorded by the web, done with the
 consumer's login."""
 
+import re
 from typing import Any
 
 import pytest
@@ -66,9 +67,13 @@ def test_groups_are_by_reason_service_and_field(ingested: Ingested, ops: Client)
         ("not_json", "", "", 1),
     ]
     assert "x" not in {held["detail"] for held in quarantined()}
-    page = text(ops.get("/admin/quarantine/"))
-    assert "Сообщений, которых нет в истории: 5." in page
-    assert "Повторить…" in page
+    page = ops.get("/admin/quarantine/")
+    assert "Сообщений, которых нет в истории: 5." in text(page)
+    assert "Повторить…" in text(page)
+    assert "`version` — текст; нужно: целое число от 0 до 2147483647" in text(page)
+    [*links] = re.findall(r'href="([^"]*\?group=[^"]*)"', page.content.decode())
+    listed = [ops.get(link).context["cl"].result_count for link in links]
+    assert listed == [2, 1, 1, 1]
 
 
 @commits

@@ -1,14 +1,17 @@
 """docs/contract.md: the examples have the reasons that it says, and its rules are those of code."""
 
 import json
+import re
 from datetime import date
 from typing import Any
 
 import jsonschema
 import pytest
+from django.utils.translation import override
 
 from history.daily.window import Window
 from history.entities import BY_NAME, ENTITIES
+from ingest.quarantine.details import in_words
 from ingest.source.decode import Reason, Rejected, decode
 from scripts import message_schema as contract
 from scripts import pages as docs
@@ -32,6 +35,9 @@ def test_the_example_has_its_reason(reason: Reason) -> None:
     with pytest.raises(Rejected) as caught:
         decode(message(value(example), topic=CHILD), WINDOW)
     assert caught.value.reason is reason
+    with override("ru"):
+        said = re.sub("`[^`]*`|JSON|UTF-8|null", "", in_words(caught.value.detail))
+    assert not re.search(r"[a-z]{3}", said), said
 
 
 def test_the_example_of_a_good_message_is_good() -> None:

@@ -71,7 +71,7 @@ def test_all_is_translated_and_compiled(path: Path) -> None:
             assert (translated if len(texts) > 1 else compiled.gettext(identity)) == text
 
 
-FUNCTIONS = {"_", "gettext", "gettext_lazy", "ngettext", "ngettext_lazy"}
+FUNCTIONS = {"_", "gettext", "gettext_lazy", "gettext_noop", "ngettext", "ngettext_lazy"}
 # What Django's templatize makes of {% translate %} and {% blocktranslate %}: gettext(u'text').
 TEMPLATE_CALL = re.compile(r"""\bn?gettext\((u?(?:'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"))""")
 

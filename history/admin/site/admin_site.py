@@ -9,7 +9,7 @@ from django import forms
 from django.contrib import admin
 from django.contrib.admin import ModelAdmin, helpers
 from django.core.exceptions import BadRequest, PermissionDenied, ValidationError
-from django.http import HttpRequest, HttpResponseBase
+from django.http import HttpRequest, HttpResponse, HttpResponseBase
 from django.template.response import TemplateResponse
 from django.urls import URLPattern, URLResolver, path
 from django.utils.functional import Promise, SimpleLazyObject
@@ -98,10 +98,13 @@ class OwnFilters(ModelAdmin):  # type: ignore[type-arg]
 
     def lookup_allowed(self, lookup: str, value: str, request: HttpRequest | None = None) -> bool:  # noqa: ARG002
         """Whether a filter of the page makes this lookup."""
-        return any(lookup in self._lookups(str(name)) for name in self.list_filter)
+        return any(lookup in self._lookups(each) for each in self.list_filter)
 
-    def _lookups(self, name: str) -> frozenset[str]:
-        """What Django's filters of this field put into the address. Raises FieldDoesNotExist."""
+    def _lookups(self, name: Any) -> frozenset[str]:
+        """What a filter puts into the address. name: a field, with Django's filter, or a class of
+        ours. Raises FieldDoesNotExist."""
+        if not isinstance(name, str):
+            return frozenset({name.parameter_name})
         related = self.opts.get_field(name).related_model
         if related is not None:
             key = related._meta.pk.name
@@ -244,6 +247,15 @@ class AnnalsSite(admin.AdminSite):
     def admin_view(self, view: Callable[..., Any], cacheable: bool = False) -> Any:
         """Django wraps each page of its own with this."""
         return super().admin_view(_of_a_model(view), cacheable)
+
+    def login(
+        self, request: HttpRequest, extra_context: dict[str, Any] | None = None
+    ) -> HttpResponse:
+        """A password that is refused is 401, by which refused logins are counted and logged."""
+        answer = super().login(request, extra_context)
+        if request.method == "POST" and answer.status_code == 200:
+            answer.status_code = 401
+        return answer
 
     def add_screen(
         self,
