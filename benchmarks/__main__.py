@@ -1,4 +1,4 @@
-"""`python -m benchmarks ingest|timeline|diff|pack|start|against`."""
+"""`python -m benchmarks ingest|timeline|pages|diff|pack|start|against`."""
 
 import argparse
 import os
@@ -79,6 +79,11 @@ def _parser() -> argparse.ArgumentParser:
         "pack",
         "Measure packed days next to plain ones: size, speed, reading.",
         ("--versions", 120_000, "versions in each day whose size is measured"),
+    )
+    add(
+        "pages",
+        "Measure the support screens of usual and hard documents: time and weight.",
+        ("--rounds", 3, "requests of each page; the fastest counts"),
     )
     add(
         "start",

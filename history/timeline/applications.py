@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import takewhile
+from typing import TypeAlias
 
 from django.utils.translation import gettext as _
 
@@ -70,6 +71,7 @@ def _read(reader: Reader, query: ApplicationQuery, after: Place | None, size: in
     return Slice(kept, end if more or len(ready) < len(shown) else None)
 
 
+Members: TypeAlias = Mapping[Named, list[Key]]
 # Children of a moment that are read at once, if they are not large.
 AT_ONCE = 100
 
@@ -89,16 +91,26 @@ class ApplicationState:
     """An application as it was at a moment. application: None where only children are known.
     children: those that were there, by kind in the order of ENTITIES, then by id. deleted: those
     that had been deleted by then. missing: those of which the version is not in the store.
-    Patches and changes are left out, and beyond the budget of a page also the snapshots."""
+    Patches and changes are left out, and beyond the budget of a page also the snapshots. unread:
+    how many parts were not looked at. members: the keys of all parts, at any time."""
 
     application: Version | None
     children: tuple[Version, ...]
     deleted: tuple[Version, ...]
     missing: tuple[MissingPart, ...]
+    unread: int
+    members: Members
 
 
-def at(reader: Reader, id: str, moment: datetime) -> ApplicationState:
-    """The whole application as of a moment: of each part the highest version that was there.
+def at(
+    reader: Reader,
+    id: str,
+    moment: datetime,
+    most: int | None = None,
+    members: Members | None = None,
+) -> ApplicationState:
+    """The whole application as of a moment: of each part the highest version that was there. most:
+    how many parts to read, by kind and id; None: all. members: of the state of another moment.
 
     A child counts where its version of that moment names the application; one without such a
     version where its lowest version does. One query for all keys, then one for the documents, more
@@ -111,7 +123,8 @@ def at(reader: Reader, id: str, moment: datetime) -> ApplicationState:
     there: dict[Entity, dict[str, Keys]] = defaultdict(dict)
     if storable(id):
         reader.old.want_application(id)
-        for (entity, part), its in sorted(reader.members(id).items(), key=_by_kind):
+        members = members or reader.members(id)
+        for (entity, part), its in sorted(members.items(), key=_by_kind)[:most]:
             there[entity][part] = Keys(its)
     documents = reader.documents({entity: _needed(keys, moment) for entity, keys in there.items()})
     for entity, keys in there.items():
@@ -142,6 +155,8 @@ def at(reader: Reader, id: str, moment: datetime) -> ApplicationState:
         children=tuple(part for part in children if part.type is not ChangeType.DELETE),
         deleted=tuple(part for part in children if part.type is ChangeType.DELETE),
         missing=tuple(missing),
+        unread=len(members or ()) - sum(map(len, there.values())),
+        members=members or {},
     )
 
 

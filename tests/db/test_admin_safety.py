@@ -231,3 +231,18 @@ def test_a_page_draws_a_limited_number_of_values(
     assert page.status_code == 200
     assert page.content.count(b"<dt>") < 5_000
     assert re.search(r"ещё \d+ в снимке", text(page))
+
+
+def test_a_long_text_is_sent_in_part_and_the_file_has_all(store: Store, support: Client) -> None:
+    text = "слово " * 85_000
+    store.add("A1", 0, {"remark": f"{text} конец"}, 0)
+    store.add("A1", 1, {"remark": f"{text} другой конец"}, 1)
+    version = f"{A1}versions/1/"
+    for address in (A1, WHOLE, f"{A1}state/", f"{A1}compare/?from=0&to=1", version):
+        page = support.get(address).content.decode()
+        assert len(page) < 120_000, address
+        assert re.search("знак(а|ов)? — в снимке", page), address
+    shown = support.get(f"{version}?as=json").content.decode()
+    assert len(shown) < 300_000
+    assert re.search("знак(а|ов)? — в файле", shown)
+    assert "другой конец" in support.get(f"{version}?download=1").content.decode()

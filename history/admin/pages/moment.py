@@ -12,6 +12,7 @@ from history.admin.parts.change_rows import change_rows, ordered
 from history.admin.parts.clerk import activity
 from history.admin.parts.filter_form import MomentForm
 from history.admin.parts.headline import Room, headline
+from history.admin.parts.heads import MOST_PARTS
 from history.admin.parts.values import members
 from history.admin.site.access import may_view_history
 from history.base import clock, zone
@@ -28,7 +29,6 @@ from history.timeline import (
     Version,
 )
 
-MOST_PARTS = 200
 MOST_ROWS = 30  # of what differs in a part
 
 
@@ -40,17 +40,21 @@ def page(request: HttpRequest, reader: Reader, id: str) -> HttpResponse:
     given = form.is_valid()
     note = ""
     try:
-        found = timeline.application_at(
-            reader, id, form.cleaned_data["at"] if given else clock.now()
-        )
+        moment = form.cleaned_data["at"] if given else clock.now()
+        found = timeline.application_at(reader, id, moment, MOST_PARTS)
     except timeline.NotFoundError as error:
         try:  # it may be there at another moment
-            found = timeline.application_at(reader, id, clock.now())
+            found = timeline.application_at(reader, id, clock.now(), MOST_PARTS)
         except timeline.NotFoundError:
             return not_found_page(request, reader, root(), id, error)
         note = _nothing(error)
     empty = note or (form.is_bound and not given)
-    today = timeline.application_at(reader, id, clock.now()) if given and not empty else None
+    compared = given and not empty
+    today = (
+        timeline.application_at(reader, id, clock.now(), MOST_PARTS, found.members)
+        if compared
+        else None
+    )
     here = zone.of(request)
     days = activity.end_of(links.application_at(id), here)
     context = {
@@ -60,8 +64,8 @@ def page(request: HttpRequest, reader: Reader, id: str) -> HttpResponse:
         "now": not form.is_bound,
         "parts": [] if empty else _parts(found, today),
         "later": _later(found, today),
-        **activity.of_timeline(reader, root(), id, here, days, whole=True),
-        "hidden": 0 if empty else max(0, len(found.children) + len(found.deleted) + 1 - MOST_PARTS),
+        **activity.of_timeline(reader, root(), id, here, days, found.members),
+        "hidden": 0 if empty else found.unread,
         "notes": [note] if note else [] if empty else [_missing(each) for each in found.missing],
     }
     return render(request, "history/moment.html", context, status=404 if note else 200)
@@ -92,7 +96,7 @@ def _parts(found: ApplicationState, today: ApplicationState | None) -> list[dict
     now = {(each.entity.name, each.id): each for each in _all(today)} if today else {}
     return [
         _part(each, room) | _compared(each, now.get((each.entity.name, each.id)), room)
-        for each in _all(found)[:MOST_PARTS]
+        for each in _all(found)
     ]
 
 

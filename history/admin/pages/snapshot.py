@@ -18,6 +18,7 @@ from history.entities import Entity
 from history.timeline import Include, Reader, Version
 
 CHANGES = frozenset({Include.CHANGES})
+MOST_LETTERS = 200_000  # of the JSON; the file has all
 
 
 @may_view_history
@@ -73,7 +74,8 @@ def page(
 def _shown(request: HttpRequest, found: Version) -> dict[str, object]:
     """The JSON, or the version as on the timeline and its fields."""
     if request.GET.get("as") == "json":
-        return {"json": coloured(indented(found.snapshot))}
+        text = indented(found.snapshot)
+        return {"json": coloured(text[:MOST_LETTERS]), "rest": max(0, len(text) - MOST_LETTERS)}
     entity, address = found.entity, links.timeline(found.entity, found.id)
     builder = CardBuilder(
         newest=None,

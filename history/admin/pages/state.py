@@ -9,13 +9,13 @@ from history.admin.pages.missing import not_found_page
 from history.admin.parts import heads, links
 from history.admin.parts.cards import fields_of, utc
 from history.admin.parts.change_rows import steps
+from history.admin.parts.headline import Fields
 from history.admin.parts.links import AFTER, MOST_ROWS, row_pages, start_of
 from history.admin.parts.values import readable
 from history.admin.site.access import may_view_history
-from history.documents.exactjson import Json
 from history.entities import Entity
 from history.requests.worker_shares import dear_view
-from history.timeline import BlamedLeaf, Reader
+from history.timeline import BlamedLeaf, Reader, Version
 
 
 @may_view_history
@@ -29,8 +29,9 @@ def page(request: HttpRequest, reader: Reader, entity: Entity, id: str) -> HttpR
     leaves = sorted(found.leaves, key=_technical)
     start = start_of(request.GET.get(AFTER, ""), len(leaves))
     shown = leaves[start : start + MOST_ROWS]
+    fields = fields_of(entity)
     plain, technical = (
-        [_line(entity, id, leaf, found.newest.data) for leaf in shown if _technical(leaf) is folded]
+        [_line(fields, id, leaf, found.newest) for leaf in shown if _technical(leaf) is folded]
         for folded in (False, True)
     )
     return render(
@@ -51,11 +52,11 @@ def _technical(leaf: BlamedLeaf) -> bool:
     return leaf.label is not None and leaf.label.technical
 
 
-def _line(entity: Entity, id: str, leaf: BlamedLeaf, data: Json) -> dict[str, object]:
+def _line(fields: Fields, id: str, leaf: BlamedLeaf, newest: Version) -> dict[str, object]:
     """One leaf. trail and label as in ChangeRow. who: the person, else the service. url: the
     versions that changed it, or the list that it stands in; may be empty."""
-    fields = fields_of(entity)
-    names = steps(leaf.key_path, data, fields) or [""]
+    entity = newest.entity
+    names = steps(leaf.key_path, newest.data, fields) or [""]
     origin = leaf.origin
     return {
         "trail": names[:-1],

@@ -20,6 +20,7 @@ from history.base import clock, zone
 from history.entities import PARTS, Entity, root
 from history.requests.worker_shares import dear_view
 from history.timeline import ApplicationQuery, Filters, Include, Page, Query, Reader, Version
+from history.timeline.applications import Members
 
 PAGE_SIZE = 50
 CHANGES = frozenset({Include.CHANGES})
@@ -95,6 +96,7 @@ def _respond(request: HttpRequest, reader: Reader, source: ShownTimeline) -> Htt
         path=form.filters().path,
         twice=reader.given_twice(found.versions, whole=plain and found.next_token is None),
     )
+    children, members = _children(reader, source, shown=source.whole and plain)
     return render(
         request,
         "history/timeline.html",
@@ -109,7 +111,7 @@ def _respond(request: HttpRequest, reader: Reader, source: ShownTimeline) -> Htt
             ),
             **pages(request, address, kept, token, found.next_token),
             "more_links": admin.site.links_of(request, source.entity, source.id),  # type: ignore[attr-defined]
-            "children": _children(reader, source) if source.whole and plain else (),
+            **children,
             "merged": source.whole,
             "form": form,
             "notes": notes,
@@ -120,7 +122,7 @@ def _respond(request: HttpRequest, reader: Reader, source: ShownTimeline) -> Htt
             "files": take_away.links(address, kept, token),
             "groups": folded(cards.build(found.versions)),
             "newer_poll": _poll(source, found) if plain else "",
-            **(_picture(request, reader, source, address) if token is None else {}),
+            **(_picture(request, reader, source, address, members) if token is None else {}),
             "known_authors": by_name(each.author for each in found.versions),
             "known_services": by_name(each.service for each in found.versions),
             "at_start": found.next_token is None and not form.applied,
@@ -137,12 +139,16 @@ def _poll(source: ShownTimeline, found: Page) -> str:
 
 
 def _picture(
-    request: HttpRequest, reader: Reader, source: ShownTimeline, address: str
+    request: HttpRequest,
+    reader: Reader,
+    source: ShownTimeline,
+    address: str,
+    members: Members | None,
 ) -> dict[str, object]:
     here = zone.of(request)
     url = activity.versions_of(address, here)
-    named = source.entity, source.id
-    return activity.of_timeline(reader, *named, here, url, whole=source.whole)
+    keys = (members or reader.members(source.id)) if source.whole else None
+    return activity.of_timeline(reader, source.entity, source.id, here, url, keys)
 
 
 def _file(
@@ -192,9 +198,14 @@ def _newest(reader: Reader, source: ShownTimeline) -> Version | None:
         return None
 
 
-def _children(reader: Reader, source: ShownTimeline) -> list[dict[str, object]]:
-    """The children that the application has now, and those that were deleted."""
+def _children(
+    reader: Reader, source: ShownTimeline, *, shown: bool
+) -> tuple[dict[str, object], Members | None]:
+    """The children that the application has now, and those that were deleted; all its keys."""
+    if not shown:
+        return {}, None
     try:
-        return heads.children(reader, timeline.application_at(reader, source.id, clock.now()))
+        found = timeline.application_at(reader, source.id, clock.now(), heads.MOST_PARTS)
     except timeline.NotFoundError:
-        return []
+        return {}, None
+    return {"children": heads.children(reader, found), "hidden": found.unread}, found.members

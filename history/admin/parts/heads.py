@@ -18,6 +18,7 @@ from history.record import ChangeType
 from history.timeline import ApplicationState, Carrier, Reader, Version
 
 OPEN_CHILDREN = 6
+MOST_PARTS = 200  # of an application; a page reads no more
 TabName = Literal["whole", "card", "state", "at"]
 
 

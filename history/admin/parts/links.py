@@ -163,7 +163,7 @@ def _url(address: str, parameters: Mapping[str, str], token: str, visited: list[
 
 AFTER = "after"
 # A page takes about a millisecond for each row. A small document can have thousands of changes.
-MOST_ROWS = 1000
+MOST_ROWS = 500
 
 
 def start_of(after: str, count: int) -> int:

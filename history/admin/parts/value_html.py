@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from functools import cache
 from html import escape
 from typing import TYPE_CHECKING, NamedTuple
 
-from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString, mark_safe
 from django.utils.translation import get_language, ngettext
 from django.utils.translation import gettext as _
@@ -60,7 +58,7 @@ def _words(_language: str | None) -> _Words:
 
 
 def _value(value: Value) -> str:
-    form, text = value.form, escape(value.text)
+    form, text = value.form, escape(value.text[: value.most] if value.most else value.text)
     if form == "absent":
         return f'<span class="absent" title="{_words(get_language()).absent}">—</span>'
     if form == "null":
@@ -76,12 +74,23 @@ def _value(value: Value) -> str:
         shown = _marked(value.around) if value.marked else escape(value.head)
         return (
             f'<details class="longtext"><summary>{shown}</summary>'
-            f'<p class="prewrap">{text}</p></details>'
+            f'<p class="prewrap">{text}</p>{_rest(value)}</details>'
         )
     if value.marked:
         return f"<span>{_marked(value.marked)}</span>"
     title = f' title="{escape(value.exact)}"' if value.exact else ""
     return f'<span class="{form}"{title}>{text}</span>'
+
+
+def _rest(value: Value) -> str:
+    """That a long text goes on."""
+    left = len(value.text) - value.most
+    if left <= 0:
+        return ""
+    text = ngettext(
+        "{n} more character in the snapshot", "{n} more characters in the snapshot", left
+    )
+    return f'<p class="quiet">… {escape(text.format(n=left))}</p>'
 
 
 def _marked(parts: tuple[str, ...]) -> str:
@@ -113,19 +122,11 @@ _TOKEN = re.compile(
 
 def coloured(text: str) -> SafeString:
     """Indented JSON text as HTML, its keys and values in spans of their own class."""
-    tokens = list(_TOKEN.finditer(text))
-    rest = text[tokens[-1].end() :] if tokens else text
-    marked = format_html_join("", '{}<span class="{}">{}</span>{}', _pieces(text, tokens))
-    return format_html("{}{}", marked, rest)
+    return mark_safe(_TOKEN.sub(_span, escape(text, quote=False)))  # noqa: S308 - as above
 
 
-def _pieces(text: str, tokens: list[re.Match[str]]) -> Iterator[tuple[str, str, str, str]]:
-    """For each token: what stands before it, its class, itself, the colon after it."""
-    end = 0
-    for token in tokens:
-        if token["text"] is not None:
-            kind, shown = ("key" if token["colon"] else "str"), token["text"]
-        else:
-            kind, shown = ("num" if token["number"] is not None else "lit"), token[0]
-        yield text[end : token.start()], kind, shown, token["colon"] or ""
-        end = token.end()
+def _span(token: re.Match[str]) -> str:
+    if (shown := token["text"]) is not None:
+        kind = "key" if token["colon"] else "str"
+        return f'<span class="{kind}">{shown}</span>{token["colon"] or ""}'
+    return f'<span class="{"num" if token["number"] is not None else "lit"}">{token[0]}</span>'

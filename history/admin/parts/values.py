@@ -93,7 +93,8 @@ NAME_KEYS = ("name", "title", "fullName", "number", "code", "type")
 class Value:
     """One value as it is shown. text: in the reader's language. exact: the stored value as JSON,
     empty where it equals text. moment: ISO 8601 with offset. items: of a list or object, at most
-    MAX_ITEMS; hidden: how many more. marked: the text in parts, every second one differs."""
+    MAX_ITEMS; hidden: how many more. most: letters of a long text that are shown. marked: the text
+    in parts, every second one differs."""
 
     form: Form
     text: str = ""
@@ -102,6 +103,7 @@ class Value:
     items: "tuple[Item, ...]" = ()
     hidden: int = 0
     folded: bool = False
+    most: int = 0
     marked: tuple[str, ...] | None = None
 
     @property
@@ -151,7 +153,7 @@ def readable(value: "Json | msgspec.Raw", fields: Fields, path: str, depth: int 
     if isinstance(value, int | Decimal):
         return _number(value, fields, path)
     if isinstance(value, msgspec.Raw):  # a document that Python cannot hold
-        return Value("long", bytes(value).decode(), folded=True)
+        return _long(bytes(value).decode(), fields)
     if not value:
         return Value(
             "null",
@@ -159,7 +161,7 @@ def readable(value: "Json | msgspec.Raw", fields: Fields, path: str, depth: int 
             "[]" if isinstance(value, list) else "{}",
         )
     if depth >= MAX_DEPTH:
-        return Value("long", dumps(value).decode(), folded=True)
+        return _long(dumps(value).decode(), fields)
     if isinstance(value, list):
         return _list(value, fields, path, depth)
     return _object(value, fields, path, depth)
@@ -201,8 +203,12 @@ def _text(value: str, fields: Fields, path: str) -> Value:
             return Value("moment", date(moment), exact, moment=iso(moment))
         return Value("text", date(moment), exact)
     if len(value) > LONG_TEXT or value.count("\n") > 3:
-        return Value("long", value, folded=True)
+        return _long(value, fields)
     return Value("text", value, exact if "\0" in value else "")
+
+
+def _long(text: str, fields: Fields) -> Value:
+    return Value("long", text, folded=True, most=fields.letters(len(text)))
 
 
 def _number(value: int | Decimal, fields: Fields, path: str) -> Value:

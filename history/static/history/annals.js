@@ -71,11 +71,10 @@
         }
         button.hidden = false;
         button.addEventListener("click", async () => {
-            const { copy, copyOf, copyFrom } = button.dataset;
+            const { copy, copyFrom } = button.dataset;
             await navigator.clipboard.writeText(copyFrom
                 ? await (await fetch(copyFrom, { redirect: "error" })).text()
-                : copyOf ? document.querySelector(copyOf).textContent
-                    : copy.startsWith("/") ? new URL(copy, location).href : copy);
+                : copy.startsWith("/") ? new URL(copy, location).href : copy);
             const label = button.textContent;
             button.textContent = button.dataset.done;
             setTimeout(() => { button.textContent = label; }, 1500);
@@ -157,7 +156,7 @@
         document.addEventListener("annals:shown", showTimes);
         document.querySelectorAll("ol.versions").forEach(addDayHeadings);
         showZone();
-        document.querySelectorAll("[data-copy], [data-copy-of], [data-copy-from]").forEach(offerCopy);
+        document.querySelectorAll("[data-copy], [data-copy-from]").forEach(offerCopy);
         document.querySelectorAll("[data-fold]").forEach(offerFolding);
         document.querySelectorAll("[data-newer]").forEach(watch);
         document.querySelectorAll("[data-print]").forEach((button) => {

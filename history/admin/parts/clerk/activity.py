@@ -18,6 +18,7 @@ from history.entities import ENTITIES, Entity
 from history.models import ArchivedDay, SealedDay
 from history.record import ChangeType
 from history.timeline import Filters, Order, Query, Reader
+from history.timeline.applications import Members
 from history.timeline.row import LAST, Key
 
 FEWEST_DAYS = 2
@@ -33,13 +34,13 @@ def of_timeline(
     id: str,
     zone: ZoneInfo,
     url: Callable[[date], str],
-    *,
-    whole: bool,
+    members: Members | None,
 ) -> dict[str, object]:
     """picture, its days newest first, and the kinds in the order of their colours; nothing for a
-    history of one day. Of the store alone. url: where a day leads. whole: of an application with
-    its children."""
-    keys = reader.members(id) if whole else {(entity, id): reader.keys(entity, [id]).get(id, [])}
+    history of one day. Of the store alone. url: where a day leads. members: of an application
+    with its children, else None."""
+    whole = members is not None
+    keys = members or {(entity, id): reader.keys(entity, [id]).get(id, [])}
     counts: dict[date, dict[str, int]] = defaultdict(lambda: defaultdict(int))
     marks: Marks = defaultdict(set)
     for (kind, _id), its in keys.items():

@@ -84,7 +84,7 @@ def _numbers(reader: Reader, place: Carrier) -> Iterator[str]:
     if entity.root:
         documents = [
             (child.entity, child.data)
-            for child in timeline.application_at(reader, id, clock.now()).children
+            for child in timeline.application_at(reader, id, clock.now(), heads.MOST_PARTS).children
         ]
     else:
         documents = [(entity, timeline.newest(reader, entity, id).data)]
