@@ -43,6 +43,7 @@ def no_document_of_other_settings() -> Iterator[None]:
         made.document.cache_clear()
 
 
+@pytest.hookimpl(tryfirst=True)  # before xdist writes the groups into the ids
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Mix the files where several workers take them, and leave out the second broker of what is
     marked with one_broker, unless ANNALS_TEST_BOTH_BROKERS=1, as `scripts/matrix` sets it."""
@@ -56,6 +57,13 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if left_out:
         config.hook.pytest_deselected(items=left_out)
         items[:] = [item for item in items if item not in left_out]
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Without groups every worker would make the servers of every file."""
+    grouped = getattr(session.config.option, "loadgroup", False)
+    if grouped and not all("@" in item.nodeid for item in session.items):
+        raise pytest.UsageError("pytest-xdist does not group the tests of this pytest")
 
 
 def _mixed(items: list[pytest.Item]) -> list[pytest.Item]:

@@ -63,13 +63,22 @@ def options(given: Mapping[str, str]) -> str:
 
 def fitted(parameters: Mapping[str, Any]) -> dict[str, Any]:
     """The parameters of a connection, without those of `options` that its server does not know: a
-    first session without any of SINCE tells its release. Raises psycopg.OperationalError."""
+    first session tells its release. Raises psycopg.OperationalError."""
     server = parameters.get("host"), parameters.get("port")
     if server not in _releases:
-        with psycopg.connect(**_without(SINCE, parameters)) as connection:
+        with _first(parameters) as connection:
             _releases[server] = connection.info.server_version
     release = _releases[server]
     return _without([name for name, since in SINCE.items() if release < since], parameters)
+
+
+def _first(parameters: Mapping[str, Any]) -> psycopg.Connection[Any]:
+    try:
+        return psycopg.connect(**parameters)
+    except psycopg.OperationalError as error:
+        if not any(name in str(error) for name in SINCE):  # in any language of the server
+            raise
+    return psycopg.connect(**_without(SINCE, parameters))
 
 
 def _without(names: Iterable[str], parameters: Mapping[str, Any]) -> dict[str, Any]:
