@@ -10,6 +10,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from django.contrib.auth.models import User
 from django.test import Client
 from django.utils.formats import date_format
 
@@ -36,6 +37,12 @@ def test_the_first_page_says_what_happened_to_what_was_opened(
     said = text(support.get("/admin/"))
     assert "Ипотека" in said
     assert "Иванов Михаил · изменено поле «Ставка»: было «17,9 %», стало «16,5 %»" in said
+    tomorrow = Client()
+    tomorrow.force_login(User.objects.get(username="support"))
+    assert "Недавно открытые" in text(tomorrow.get("/admin/"))
+    other = Client()
+    other.force_login(User.objects.get(username="auditor"))
+    assert "Недавно открытые" not in text(other.get("/admin/"))
 
 
 def test_the_week_of_a_client_is_one_timeline(store: Store, support: Client) -> None:
@@ -54,11 +61,14 @@ def test_the_week_of_a_client_is_one_timeline(store: Store, support: Client) -> 
     shown = re.findall(r'<li class="version[^"]*" id="v(\d+)-([BP]\d)', page.content.decode())
     assert [id for _, id in shown[:3]] == ["B2", "B1", "B0"]
     assert len(shown) == 9
+    assert page.content.decode().count('href="/admin/applications/B1/">Ипотека 1</a>') == 4
+    found = support.get("/admin/history/", {"q": "C77"})
+    assert 'href="/admin/client/?q=C77">Что произошло за неделю' in found.content.decode()
     before = (T0 - timedelta(days=7)).strftime("%G-W%V")
     assert "За эту неделю ничего не изменилось" in text(
         support.get("/admin/client/", {"q": "C77", "week": before})
     )
-    assert f"week={before}" in page.content.decode()
+    assert link(page.content.decode(), "next").endswith(f"week={before}")
     assert "нет ничего с таким номером" in text(support.get("/admin/client/", {"q": "nobody"}))
     assert support.get("/admin/client/", {"q": "C77", "week": "2026-W99"}).status_code == 200
 
@@ -136,6 +146,7 @@ def test_a_day_of_the_picture_leads_to_the_end_of_it(store: Store, support: Clie
     urls = re.findall(r'<li><a href="([^"]*time=[^"]*)"', page)
     assert len(urls) == 3
     said = text(support.get(urls[1].replace("&amp;", "&")))
+    assert "Состояние на 20" in said
     assert "1,5 % 2,5 %" in said.replace("\N{NO-BREAK SPACE}", " ")
 
 

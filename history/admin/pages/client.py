@@ -35,6 +35,7 @@ def page(request: HttpRequest, reader: Reader) -> HttpResponse:
     monday = _monday(request)
     results = timeline.search(reader, number, MOST_APPLICATIONS) if number else None
     groups = make_groups(reader, {number: results}) if results else []
+    hits = groups[0].hits if groups else []
     found = [one.application for one in results.found if one.application] if results else []
     filters = Filters(since=monday, until=monday + timedelta(days=7))
     versions: list[Version] = []
@@ -55,6 +56,7 @@ def page(request: HttpRequest, reader: Reader) -> HttpResponse:
         maker_filter=lambda one: links.with_maker(links.landing(one.entity, one.id), one, {}),
         path=None,
         twice={},
+        titles={str(hit["id"]): str(hit["title"]) for hit in hits},
     )
     return render(
         request,
@@ -64,7 +66,7 @@ def page(request: HttpRequest, reader: Reader) -> HttpResponse:
             **gaps.completeness(complete_to.read(ENTITIES)),
             "title": _("Client {number}").format(number=number),
             "number": number,
-            "hits": groups[0].hits if groups else [],
+            "hits": hits,
             "more": bool(results and (results.next_token or results.limited)),
             "cut": cut,
             "monday": monday.date(),

@@ -62,6 +62,7 @@ def page(request: HttpRequest, reader: Reader, id: str) -> HttpResponse:
         "form": form,
         "action": links.application_at(id),
         "now": not form.is_bound,
+        "said": moment if compared else None,
         "parts": [] if empty else _parts(found, today),
         "later": _later(found, today),
         **activity.of_timeline(reader, root(), id, here, days, found.members),

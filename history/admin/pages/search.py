@@ -1,7 +1,7 @@
 """Search by id, in any kind of entity, or by business key: one hit opens at once."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from urllib.parse import urlencode
 
 from django.contrib import admin
@@ -31,7 +31,8 @@ def page(request: HttpRequest, reader: Reader) -> HttpResponse:
     """?q= is one id or key, or several, separated by spaces, commas or line breaks."""
     asked, token = request.GET.get("q", ""), request.GET.get(PAGE)
     notes: list[str] = []
-    groups = make_groups(reader, _search(reader, asked, token, notes))
+    results = _search(reader, asked, token, notes)
+    groups = make_groups(reader, results)
     if token is None and not notes and [len(group.hits) for group in groups] == [1]:
         return redirect(str(groups[0].hits[0]["url"]))
     missing = [group.query for group in groups if not group.hits]
@@ -50,6 +51,7 @@ def page(request: HttpRequest, reader: Reader) -> HttpResponse:
             "in_old": _in_old(missing),
             "notes": notes,
             "more_url": _more(groups),
+            "by_number": _by_number(results),
             "help": _help(reader),
             "by_client": any(CLIENT in dict(entity.search) for entity in ENTITIES),
             "entities": [title(entity) for entity in ENTITIES],
@@ -108,6 +110,12 @@ def _more(groups: Sequence[Group]) -> str:
     token = groups[0].next_token if len(groups) == 1 else None
     query = {"q": groups[0].query, PAGE: token} if token else {}
     return f"{reverse('admin:history_search')}?{urlencode(query)}" if query else ""
+
+
+def _by_number(results: Mapping[str, Results]) -> str:
+    """The number of a client, if that alone was searched and found; else empty."""
+    texts = [text for text, its in results.items() if any(each.key == CLIENT for each in its.found)]
+    return texts[0] if len(texts) == len(results) == 1 else ""
 
 
 def _in_old(missing: Sequence[str]) -> list[tuple[str, list[tuple[str, str]]]]:

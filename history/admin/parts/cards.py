@@ -32,7 +32,8 @@ class CardBuilder:
     """Makes the cards of a page. newest: number and time of the version that each card offers to
     compare with. merged: several entities on one page. path_filter: gives the address of the
     timeline with only the versions that changed a field; maker_filter: with only those of who made
-    a version. path: of the filter that is used. twice: the numbers that were given twice."""
+    a version. path: of the filter that is used. twice: the numbers that were given twice. titles:
+    of the applications of the page by id, where there are several."""
 
     newest: tuple[int, datetime] | None
     merged: bool
@@ -41,6 +42,7 @@ class CardBuilder:
     path: str | None
     twice: Mapping[Numbered, Sequence[datetime]]
     room: Room = field(default_factory=Room)
+    titles: Mapping[str, str] = field(default_factory=dict)
 
     def build(self, versions: Sequence[Version]) -> list[dict[str, object]]:
         """The cards, in order: MOST_ROWS rows in all, OPEN_ROWS in each."""
@@ -96,6 +98,10 @@ class CardBuilder:
                 "other_utc": utc(other),
                 "other_url": links.snapshot(entity, id, number, other),
             }
+        if self.titles:
+            application = version.product_instance_id or id
+            card["application"] = self.titles.get(application) or application
+            card["application_url"] = links.application(application)
         if self.merged:
             card["subject"] = title(entity)
             if entity.parent:
