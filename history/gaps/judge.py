@@ -7,7 +7,6 @@ from typing import Any, Final
 from django.db import connection, transaction
 
 from history.blocks.stored import versions
-from history.database.distributed import apart
 from history.entities import Entity
 from history.gaps.scan import lock
 from history.record import ChangeType
@@ -125,28 +124,28 @@ ORDER BY t.id, t.version, t.updated_at
 _CITUS_DROP: Final = "DROP TABLE gap_state, gap_row"
 
 
-def judge(entity: Entity, edge: datetime) -> int:
+def judge(entity: Entity, edge: datetime, *, apart: bool) -> int:
     """Look at some of the documents of a kind that are pending; returns how many. edge: a version
     that may be older is no gap. One transaction."""
     with transaction.atomic(), connection.cursor() as cursor:
         lock(cursor)
-        ids = _take(cursor, entity)
+        ids = _take(cursor, entity, apart)
         if ids:
-            names = _names(cursor, entity, ids)
+            names = _names(cursor, entity, ids, apart)
             _beginnings(cursor, entity, names, ids)
             values: dict[str, Any] = {"entity": entity.name, "ids": ids, "edge": edge}
             cursor.execute(_WANTED.format(**names), values)
             cursor.execute(_CLOSE.format(**names), values)
             cursor.execute(_OPEN, values)
             cursor.execute("DROP TABLE gap_wanted")
-            if apart():
+            if apart:
                 cursor.execute(_CITUS_DROP)
     return len(ids)
 
 
-def _take(cursor: Any, entity: Entity) -> list[str]:
+def _take(cursor: Any, entity: Entity, apart: bool) -> list[str]:
     """Some documents that are pending, which then are not any more."""
-    if apart():
+    if apart:
         cursor.execute(_CITUS_NEXT, [entity.name, DOCUMENTS_AT_ONCE])
         ids = [id for (id,) in cursor.fetchall()]
         if ids:
@@ -156,11 +155,11 @@ def _take(cursor: Any, entity: Entity) -> list[str]:
     return [id for (id,) in cursor.fetchall()]
 
 
-def _names(cursor: Any, entity: Entity, ids: Sequence[str]) -> dict[str, str]:
+def _names(cursor: Any, entity: Entity, ids: Sequence[str], apart: bool) -> dict[str, str]:
     """What the statements read: the tables, or what was fetched of them from several nodes."""
     table = versions(entity)
     # No sequential scans: single ids in the tables of many days, some without statistics yet.
-    if apart():
+    if apart:
         cursor.execute("SET LOCAL citus.propagate_set_commands TO 'local'")
         cursor.execute("SET LOCAL enable_seqscan = off")
         values = {"entity": entity.name, "ids": ids, "created_at": entity.created_at}

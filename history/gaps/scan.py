@@ -10,7 +10,6 @@ from django.db import connection, transaction
 from history.blocks.stored import versions
 from history.daily.days import ADVISORY_SPACE, DayState
 from history.daily.window import Window
-from history.database.distributed import apart
 from history.distribution.disk_use import held
 from history.entities import ENTITIES, Entity
 from history.gap_models import GapDay
@@ -157,8 +156,10 @@ ON CONFLICT ("table", day) DO UPDATE SET mark = excluded.mark, scanned_at = excl
 _SEEN = 'SELECT 1 FROM gap_day WHERE "table" = %s AND day = %s AND mark = %s'
 
 
-def scan(changed: ChangedDay) -> bool:
-    """Read a day; False if another run has read it meanwhile. One transaction."""
+def scan(changed: ChangedDay, *, apart: bool) -> bool:
+    """Read a day; False if another run has read it meanwhile. One transaction.
+
+    apart: whether the tables are distributed, here and in judge()."""
     entity, day = changed.entity, changed.day
     values: dict[str, Any] = {
         "entity": entity.name,
@@ -177,7 +178,7 @@ def scan(changed: ChangedDay) -> bool:
         # In the order of the primary key: grouping needs no memory for the ids of a day.
         cursor.execute("SET LOCAL enable_hashagg = off")
         table = versions(entity)
-        if apart():
+        if apart:
             cursor.execute(_CITUS_LARGE)
             for statement in _CITUS_SCAN:
                 cursor.execute(statement.format(table=table), values)

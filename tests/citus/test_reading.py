@@ -10,7 +10,6 @@ from django.db import connection
 from psycopg.rows import tuple_row
 
 from history import distribution, timeline
-from history.database.distributed import apart
 from history.entities import BY_NAME, ROOT
 from history.timeline import Filters, Query, Sort
 from tests.citus.cluster import Citus
@@ -22,7 +21,7 @@ TASK, PERSON = BY_NAME["product-task"], BY_NAME["participant-role"]
 @pytest.fixture(scope="module")
 def loans(distributed: Citus) -> Citus:
     """An application with children."""
-    assert apart()
+    assert distribution.active(connection.connection)
     store = Store()
     for version in range(4):
         store.add("A1", version, {"rate": version, "name": "x"}, at(version * 10))
