@@ -41,7 +41,8 @@ class Envelope:
     client: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
+# By identity: each kind exists once, and is the key of many dictionaries.
+@dataclass(frozen=True, slots=True, eq=False)
 class Entity:
     """One kind of entity: its name in addresses and tables, and its title for people.
 

@@ -7,6 +7,7 @@ from history.timeline.applications import ApplicationState, MissingPart
 from history.timeline.applications import at as application_at
 from history.timeline.applications import timeline as application
 from history.timeline.blame import BlamedLeaf, blame
+from history.timeline.compare import Comparison, compare, differences
 from history.timeline.compose import Origin
 from history.timeline.field import FieldValue, field
 from history.timeline.pages import newest, page
@@ -26,18 +27,9 @@ from history.timeline.query import (
 from history.timeline.reading import Reader
 from history.timeline.row import Numbered
 from history.timeline.search import Carrier, Found, Results, documents, search, search_all
-from history.timeline.single import (
-    Comparison,
-    Twin,
-    at,
-    compare,
-    differences,
-    masked_values,
-    twins,
-    unmask,
-    version,
-)
+from history.timeline.single import Twin, at, twins, version
 from history.timeline.sources.archive import ArchiveUnavailableError
+from history.timeline.unmask import masked_values, unmask
 from history.timeline.versions import LabelledChange, Page, Version
 
 __all__ = [

@@ -13,7 +13,6 @@ from django.utils.translation import gettext as _
 from history.archive import noted
 from history.base import clock
 from history.daily.window import Window
-from history.documents.exactjson import Json
 from history.entities import Entity
 from history.record import ChangeType
 from history.timeline.query import (
@@ -24,7 +23,8 @@ from history.timeline.query import (
     OlderThanRetentionError,
 )
 from history.timeline.reading import Reader
-from history.timeline.row import CLOCK_TOLERANCE, Key, Pair, VersionRow
+from history.timeline.row import CLOCK_TOLERANCE, Key, Pair
+from history.timeline.versions import parse
 
 
 def kept_from() -> datetime:
@@ -41,22 +41,17 @@ def check_retention(filters: Filters) -> None:
         raise OlderThanRetentionError(text.format(day=f"{start:%Y-%m-%d}"))
 
 
-def below(
-    reader: Reader, entity: Entity, row: VersionRow, snapshot: Json, *, trusted: bool = True
-) -> Absence | None:
-    """Why the store has no version below this one, its lowest; None if there never was one.
-
-    trusted: False where the times of the entity's versions contradict their numbers. One query
-    where there is an archive.
-    """
-    created = _created(entity, snapshot)
+def below(reader: Reader, pair: Pair) -> Absence | None:
+    """Why the store has no version below this one, its lowest; None if there never was one. One
+    query where there is an archive."""
+    entity, row = pair.entity, pair.row
     first = row.type == ChangeType.CREATE
     if row.version == 0 or (first and row.version == 1):
         return None
     if first:  # deleted and created again: createdAt is about the second life
         return _in_archive(reader, entity, row.id) or Absence.UNKNOWN
-    start = _start(reader, entity)
-    if created is not None and created >= start + CLOCK_TOLERANCE and trusted:
+    created, start = _created(pair), _start(reader, entity)
+    if created is not None and created >= start + CLOCK_TOLERANCE and pair.trusted:
         return _never(reader)
     archived = _in_archive(reader, entity, row.id)
     if archived or created is None or created >= start - CLOCK_TOLERANCE:
@@ -83,21 +78,13 @@ def above(reader: Reader, entity: Entity, key: Key, trusted: bool) -> Absence:
     return _never(reader) if kept and trusted else Absence.UNKNOWN
 
 
-def before(
-    reader: Reader,
-    entity: Entity,
-    row: VersionRow,
-    snapshot: Json,
-    moment: datetime,
-    *,
-    trusted: bool = True,
-) -> Absence | None:
-    """Why the store has nothing of an entity at a moment before its lowest version; None if the
-    entity did not exist then."""
-    created = _created(entity, snapshot)
-    if created is not None and moment < created and row.type != ChangeType.CREATE:
+def before(reader: Reader, pair: Pair, moment: datetime) -> Absence | None:
+    """Why the store has nothing of an entity at a moment before this version, its lowest; None if
+    the entity did not exist then."""
+    created = _created(pair)
+    if created is not None and moment < created and pair.row.type != ChangeType.CREATE:
         return None
-    return below(reader, entity, row, snapshot, trusted=trusted)
+    return below(reader, pair)
 
 
 def error(why: Absence | None, name: str, version: int | None = None) -> NotFoundError:
@@ -130,9 +117,10 @@ def _in_archive(reader: Reader, entity: Entity, id: str) -> Absence | None:
     return Absence.ARCHIVED if noted.may_have(entity, id) else None
 
 
-def _created(entity: Entity, snapshot: Json) -> datetime | None:
+def _created(pair: Pair) -> datetime | None:
     """When it was created; without an offset it is UTC, as everywhere in the messages."""
-    value = snapshot.get(entity.created_at) if isinstance(snapshot, dict) else None
+    snapshot = parse(pair.row.data)
+    value = snapshot.get(pair.entity.created_at) if isinstance(snapshot, dict) else None
     try:
         moment = datetime.fromisoformat(value) if isinstance(value, str) else None
     except ValueError:

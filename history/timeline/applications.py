@@ -1,15 +1,14 @@
 """An application with its children: the merged timeline, and the state at a moment."""
 
-from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from itertools import takewhile
+from functools import partial
 from typing import TypeAlias
 
 from django.utils.translation import gettext as _
 
-from history.entities import ENTITIES, Entity, root
+from history.entities import ENTITIES, Entity
 from history.record import ChangeType
 from history.timeline import absence, compose, neighbours, paging
 from history.timeline.budget import Budget
@@ -22,8 +21,8 @@ from history.timeline.query import (
     storable,
 )
 from history.timeline.reading import Reader
-from history.timeline.row import FIRST, IdKey, Key, Keys, Named, Pair, Place, VersionRow
-from history.timeline.versions import Page, Version, parse
+from history.timeline.row import Key, Keys, Named, Pair, Place
+from history.timeline.versions import Page, Version
 
 
 def timeline(reader: Reader, query: ApplicationQuery) -> Page:
@@ -34,10 +33,7 @@ def timeline(reader: Reader, query: ApplicationQuery) -> Page:
     pages.page does.
     """
 
-    def read(reader: Reader, after: Place | None, size: int, _: Sequence[VersionRow]) -> Slice:
-        return _read(reader, query, after, size)
-
-    found = paging.page(reader, query, read)
+    found = paging.page(reader, query, partial(_slices, query))
     if not found.versions and query.page_token is None:
         if not reader.members(query.id):
             raise _unknown(query.id)
@@ -45,35 +41,23 @@ def timeline(reader: Reader, query: ApplicationQuery) -> Page:
     return found
 
 
-def _read(reader: Reader, query: ApplicationQuery, after: Place | None, size: int) -> Slice:
-    found, keys = reader.of_application(query.id, query.filters, query.order, after, size + 1)
-    shown, more = found[:size], len(found) > size
-    known: dict[Entity, dict[str, Keys]] = defaultdict(dict)
-    for (entity, id), its in keys.items():
-        known[entity][id] = Keys(its)
-    wanted: dict[Entity, list[IdKey]] = defaultdict(list)
-    for entity, id, key in shown:
-        if id in known[entity]:
-            wanted[entity].append((id, key))
-    read = reader.documents(
-        {entity: neighbours.needed(its, known[entity]) for entity, its in wanted.items()}
-    )
-    pairs: dict[tuple[Entity, str, Key], Pair] = {}
-    unread: set[tuple[Entity, str, Key]] = set()
-    for entity, places in wanted.items():
-        first, left = neighbours.first_pairs(reader, entity, places, known[entity], read[entity])
-        pairs |= {(entity, pair.row.id, pair.row.key): pair for pair in first}
-        unread |= {(entity, *place) for place in left}
-    ready = list(takewhile(lambda place: place not in unread, shown))
-    kept = [pairs[place] for place in ready if place in pairs]
-    kind, id, key = ready[-1] if ready else (root(), "", FIRST)
-    end = Place(key.updated_at, ENTITIES.index(kind), id, key.version)
-    return Slice(kept, end if more or len(ready) < len(shown) else None)
+def _slices(
+    query: ApplicationQuery, reader: Reader, after: Place | None, size: int
+) -> Iterator[Slice]:
+    more = True
+    while more:
+        found, keys = reader.of_application(query.id, query.filters, query.order, after, size + 1)
+        shown, more = found[:size], len(found) > size
+        known = {named: Keys(its) for named, its in keys.items()}
+        places = [place for place in shown if place[:2] in known]
+        for pairs in neighbours.batches(reader, places, known):
+            yield Slice(pairs, more or pairs[-1].located != places[-1])
+        if more:
+            entity, id, key = shown[-1]
+            after = Place(key.updated_at, ENTITIES.index(entity), id, key.version)
 
 
 Members: TypeAlias = Mapping[Named, list[Key]]
-# Children of a moment that are read at once, if they are not large.
-AT_ONCE = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,36 +101,25 @@ def at(
     where these are large. Raises NoVersionError where the application did not exist, and
     OlderThanRetentionError where nothing is left of then.
     """
-    parts: list[Version] = []
-    budget = Budget()
-    missing: list[MissingPart] = []
-    there: dict[Entity, dict[str, Keys]] = defaultdict(dict)
+    there: dict[Named, Keys] = {}
     if storable(id):
         reader.old.want_application(id)
         members = members or reader.members(id)
-        for (entity, part), its in sorted(members.items(), key=_by_kind)[:most]:
-            there[entity][part] = Keys(its)
-    documents = reader.documents({entity: _needed(keys, moment) for entity, keys in there.items()})
-    for entity, keys in there.items():
-        read = documents[entity]
-        current = {part: key for part in keys if (key := keys[part].current(moment))}
-        gone = dict(current)
-        left: Sequence[IdKey] = sorted(current.items())
-        while left:
-            pairs, unread = neighbours.first_pairs(reader, entity, left[:AT_ONCE], keys, read)
-            left = [*unread, *left[AT_ONCE:]]
-            found = [pair for pair in pairs if pair.row.product_instance_id == id or entity.root]
-            parts += [
-                _within(budget, each) for each in compose.versions(reader, found, frozenset())
-            ]
-            for pair in pairs:
-                del gone[pair.row.id]
-            if left:
-                wanted = neighbours.needed(left[:AT_ONCE], keys)
-                read = reader.documents({entity: wanted})[entity]
-        rest = {part: keys[part] for part in keys if part not in current}
-        missing += _missing(reader, entity, id, moment, rest, documents[entity].rows)
-        missing += [MissingPart(entity, part, Absence.REMOVED) for part in sorted(gone)]
+        first = sorted(members.items(), key=_by_kind)[:most]
+        there = {named: Keys(its) for named, its in first}
+    current = {named: key for named, its in there.items() if (key := its.current(moment))}
+    lowest = {named: its.lowest for named, its in there.items() if named not in current}
+    wanted = [(*named, key) for named, key in (current | lowest).items()]
+    parts: list[Version] = []
+    missing: list[MissingPart] = []
+    budget, gone = Budget(), set(current)
+    for pairs in neighbours.batches(reader, wanted, there):
+        its = [pair for pair in pairs if pair.entity.root or pair.row.product_instance_id == id]
+        shown = [pair for pair in its if pair.named in current]
+        parts += [_within(budget, each) for each in compose.versions(reader, shown, frozenset())]
+        missing += _missing(reader, moment, [pair for pair in its if pair.named in lowest])
+        gone -= {pair.named for pair in pairs}
+    missing += [MissingPart(*named, Absence.REMOVED) for named in current if named in gone]
     if not parts:
         raise _nothing(id, bool(there), missing)
     children = [part for part in parts if not part.entity.root]
@@ -155,20 +128,9 @@ def at(
         children=tuple(part for part in children if part.type is not ChangeType.DELETE),
         deleted=tuple(part for part in children if part.type is ChangeType.DELETE),
         missing=tuple(missing),
-        unread=len(members or ()) - sum(map(len, there.values())),
+        unread=len(members or ()) - len(there),
         members=members or {},
     )
-
-
-def _needed(keys: Mapping[str, Keys], moment: datetime) -> list[IdKey]:
-    """The versions that at() reads first."""
-    current = [(part, key) for part in sorted(keys) if (key := keys[part].current(moment))]
-    lowest = [
-        (part, key)
-        for part in sorted(keys)
-        if keys[part].current(moment) is None and (key := keys[part].lowest)
-    ]
-    return [*neighbours.needed(current[:AT_ONCE], keys), *lowest]
 
 
 def _within(budget: Budget, part: Version) -> Version:
@@ -181,26 +143,12 @@ def _by_kind(found: tuple[Named, list[Key]]) -> tuple[int, str]:
     return ENTITIES.index(entity), id
 
 
-def _missing(
-    reader: Reader,
-    entity: Entity,
-    application: str,
-    moment: datetime,
-    known: Mapping[str, Keys],
-    read: Mapping[IdKey, VersionRow],
-) -> list[MissingPart]:
-    """Those of these parts, all of whose stored versions are younger than the moment, that existed
+def _missing(reader: Reader, moment: datetime, first: Iterable[Pair]) -> Iterator[MissingPart]:
+    """Those of these parts, each with its lowest version, younger than the moment, that existed
     then nevertheless."""
-    found = []
-    for row in neighbours.lowest(reader, entity, known, read):
-        id = row.id
-        if entity.root or row.product_instance_id == application:
-            why = absence.before(
-                reader, entity, row, parse(row.data), moment, trusted=known[id].trusted
-            )
-            if why is not None:
-                found.append(MissingPart(entity, id, why))
-    return found
+    for pair in first:
+        if (why := absence.before(reader, pair, moment)) is not None:
+            yield MissingPart(*pair.named, why)
 
 
 def _nothing(id: str, known: bool, missing: Sequence[MissingPart]) -> NotFoundError:

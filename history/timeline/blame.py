@@ -9,11 +9,12 @@ from history.documents.exactjson import Json
 from history.entities import Entity
 from history.labels import Label
 from history.requests import deadline
-from history.timeline import compose, neighbours
+from history.timeline import budget, compose
 from history.timeline.compose import Origin
+from history.timeline.neighbours import Document
 from history.timeline.query import unknown
 from history.timeline.reading import Reader
-from history.timeline.row import Pair
+from history.timeline.row import LAST, Pair
 from history.timeline.unchanged import Unchanged
 from history.timeline.versions import Version, parse
 
@@ -46,7 +47,8 @@ def blame(reader: Reader, entity: Entity, id: str) -> Blamed:
     Raises NoVersionError.
     """
     unchanged = Unchanged(reader, entity, id)
-    pairs = neighbours.descending(reader, entity, id, skip=unchanged.skip)
+    document = Document.of(reader, entity, id, [LAST], budget.BATCH + 1)
+    pairs = document.descending(LAST, unchanged.skip)
     first = pair = next(pairs, None)
     if first is None or pair is None:  # retention has just removed it
         raise unknown(entity.name, id)

@@ -163,9 +163,7 @@ def _version(
         previous_updated_at=before.updated_at if before else None,
         missing=range(before.version + 1, row.version) if before else range(0),
         missing_why=absence.between(reader, pair),
-        older=None
-        if before
-        else absence.below(reader, pair.entity, row, data, trusted=pair.trusted),
+        older=None if before else absence.below(reader, pair),
         came={},
         patch=patch,
         changes=changed,

@@ -13,12 +13,13 @@ from history.documents.exactjson import dumps
 from history.entities import Entity
 from history.labels import Label
 from history.requests import deadline
-from history.timeline import budget, compose, neighbours, paging
+from history.timeline import budget, compose, paging
 from history.timeline.compose import Origin
+from history.timeline.neighbours import Document
 from history.timeline.paging import follow
 from history.timeline.query import DEFAULT_PAGE_SIZE, BadParameterError, NoVersionError
 from history.timeline.reading import Reader
-from history.timeline.row import Key, Pair
+from history.timeline.row import LAST, Key, Pair
 from history.timeline.versions import parse
 
 
@@ -57,7 +58,7 @@ def field(
     if "*" in path.split("/"):
         raise BadParameterError("path", _("must name one field; * would name many"))
     binding = ("values", entity.name, id, path)
-    start, until, mark = None, None, None
+    start, until, mark = LAST, None, None
     if page_token is not None:
         version, moment, until, mark, *_rest = (*paging.read_token(binding, page_token), None)
         start = Key(version, moment)
@@ -66,7 +67,8 @@ def field(
     if course.waits:  # which value is the next one is not known
         return FieldHistory(label, (), page_token)
     try:
-        scan = _scan(neighbours.descending(course.reader, entity, id, start), path, size, until)
+        document = Document.of(course.reader, entity, id, [start], budget.BATCH + 1)
+        scan = _scan(document.descending(start), path, size, until)
     except NoVersionError:
         if page_token is None:
             raise

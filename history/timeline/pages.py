@@ -1,6 +1,7 @@
 """One page of an entity's timeline: of the store, or of the store and the archive together."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator
+from functools import partial
 
 from django.conf import settings
 from django.utils.translation import gettext as _
@@ -17,7 +18,7 @@ from history.timeline.query import (
     unknown,
 )
 from history.timeline.reading import Reader
-from history.timeline.row import FIRST, LAST, Key, Place, VersionRow
+from history.timeline.row import FIRST, LAST, Key, Keys, Place, VersionRow
 from history.timeline.versions import Page, Version
 
 
@@ -33,10 +34,7 @@ def page(reader: Reader, query: Query) -> Page:
     if query.archive:
         reader = reader.with_archive(_archive_url())
 
-    def read(reader: Reader, after: Place | None, size: int, carry: Sequence[VersionRow]) -> Slice:
-        return read_slice(reader, query, after, size, carry)
-
-    found = paging.page(reader, query, read)
+    found = paging.page(reader, query, partial(_slices, query))
     if not found.versions and query.page_token is None:
         filtered = query.filters != NO_FILTERS
         if not filtered or not reader.keys(query.entity, [query.id]):
@@ -59,27 +57,28 @@ def newest(reader: Reader, entity: Entity, id: str) -> Version:
     return page(reader, query).versions[0]
 
 
-def read_slice(
-    reader: Reader, query: Query, after: Place | None, size: int, carry: Sequence[VersionRow]
-) -> Slice:
-    """Up to `size` versions after a place, fewer where they are large. The path filter is not
-    applied here."""
-    filters = query.filters
-    start = LAST if query.order is Order.DESC else FIRST
-    key = Key(after.version, after.updated_at) if after else start
-    read = reader.page(query, key, size + 1)
-    found, more = read.rows, bool(read.unread) or len(read.rows) > size
-    # Of large documents too the last one that was read is kept to compare the one before it with.
-    shown = found[: max(1, len(found) - 1)] if more else found
+def _slices(query: Query, reader: Reader, place: Place | None, most: int) -> Iterator[Slice]:
+    filters, named = query.filters, (query.entity, query.id)
     gapless = not filters.by_row
-    bounded = (filters.since, filters.until) != (None, None)
-    pairs = neighbours.pair_up(
-        reader,
-        query.entity,
-        query.id,
-        shown,
-        [*carry, *found],
-        gapless=gapless,
-        whole=gapless and not bounded and after is None and not more,
-    )
-    return Slice(pairs, pairs[-1].place if more or len(pairs) < len(shown) else None)
+    # Whether no version is outside of the rows that were read.
+    whole = gapless and place is None and (filters.since, filters.until) == (None, None)
+    after = LAST if query.order is Order.DESC else FIRST
+    if place is not None:
+        after = Key(place.version, place.updated_at)
+    size, shown, more = most, list[VersionRow](), True
+    while more:
+        found, unread = reader.page(query, after, size + 1)
+        more = bool(unread) or len(found) > size
+        around = [*shown[-1:], *found]
+        # Of large documents too the last one that was read is kept to compare the one before with.
+        shown = found[: max(1, len(found) - 1)] if more else found
+        keys = Keys([row.key for row in around])
+        proven = all(row.version == 0 or (gapless and keys.proves(row.key)) for row in shown)
+        if not proven and (more or not whole):
+            keys = Keys(reader.keys(query.entity, [query.id]).get(query.id, []))
+        read = {(*named, row.key): row for row in around}
+        places = [(*named, row.key) for row in shown]
+        for pairs in neighbours.batches(reader, places, {named: keys}, read):
+            yield Slice(pairs, more or pairs[-1].located != places[-1])
+        if more:
+            whole, after, size = False, shown[-1].key, min(most, 2 * len(shown))

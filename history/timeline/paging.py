@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from enum import Enum
 from typing import Any, Final, NamedTuple, TypeAlias
@@ -26,7 +26,7 @@ from history.timeline.query import (
     storable,
 )
 from history.timeline.reading import Reader
-from history.timeline.row import Pair, Place, VersionRow
+from history.timeline.row import Pair, Place
 from history.timeline.versions import Page, Version
 
 PREFIX = "v1:"
@@ -112,16 +112,15 @@ def follow(
 
 
 class Slice(NamedTuple):
-    """Versions in display order; end: the place of the last one if more follow, else None."""
+    """Some versions in display order. more: whether others follow."""
 
     pairs: list[Pair]
-    end: Place | None
+    more: bool
 
 
-# Reads versions after a place (None: from the start), at most the given number and at least one if
-# there is any, without the path filter. The rows are those directly before that place, if the
-# caller has them.
-Slices: TypeAlias = Callable[[Reader, Place | None, int, Sequence[VersionRow]], Slice]
+# Reads all versions after a place (None: from the start), without the path filter. The number is
+# how many are probably wanted at once.
+Slices: TypeAlias = Callable[[Reader, Place | None, int], Iterator[Slice]]
 
 
 _PATH_FAULTS = {
@@ -168,21 +167,14 @@ class _Page:
     def fill(self, read: Slices) -> None:
         """Read until the page is full, its budget is spent, or nothing follows. With a path filter
         even a full page goes on, to see if any other version fits."""
-        most = wanted = self._query.page_size if self._path is None else budget.BATCH
-        carry: Sequence[VersionRow] = ()
-        while True:
-            left = self._query.page_size - len(self.versions)
-            size = min(wanted, left) if self._path is None else wanted
-            batch = read(self._reader, self.place, size, carry)
-            if self.add(batch.pairs):
+        size = self._query.page_size
+        size, most = (size, size) if self._path is None else (budget.BATCH, budget.SCAN)
+        for slice in read(self._reader, self.place, size):
+            if self.add(slice.pairs):
                 return
-            self.place = batch.end
-            full = self._path is None and len(self.versions) == self._query.page_size
-            if batch.end is None or full or self._budget.late or self._examined >= budget.SCAN:
+            if slice.more and (self._budget.late or self._examined >= most):
                 return
-            # PostgreSQL measures also those that are too large to be sent.
-            wanted = max(1, min(most, 2 * len(batch.pairs)))
-            carry = [pair.row for pair in batch.pairs[-1:]]  # none if retention has removed them
+        self.place = None
 
     def add(self, pairs: Sequence[Pair]) -> bool:
         """Take those of these versions that belong on the page. Whether it ended before the last of

@@ -10,6 +10,7 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from typing import TypeAlias
 
 from history import masking, need_to_know
 from history.documents.exactjson import Json
@@ -21,7 +22,6 @@ from history.need_to_know import Unknown
 from history.requests.accesses import Look
 from history.timeline.query import Filters, Order, Query
 from history.timeline.row import (
-    Documents,
     IdKey,
     Key,
     Located,
@@ -40,6 +40,8 @@ from history.timeline.sources.old_service import OldService
 from history.timeline.sources.source import Supplement
 from history.timeline.sources.tables import Tables
 from history.timeline.versions import Version, parse
+
+Rows: TypeAlias = dict[Located, VersionRow]
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,10 +103,8 @@ class Reader:
             return found
         return [row._replace(data=mask(row.id, row.data)) for row in found]
 
-    def _by_place(
-        self, entity: Entity, found: Mapping[IdKey, VersionRow]
-    ) -> dict[IdKey, VersionRow]:
-        return {(row.id, row.key): row for row in self._shown(entity, found.values())}
+    def _by_place(self, entity: Entity, found: Mapping[IdKey, VersionRow]) -> Rows:
+        return {(entity, row.id, row.key): row for row in self._shown(entity, found.values())}
 
     def _permit(self, applications: Iterable[str]) -> None:
         need_to_know.permit(self.viewer, applications, self._root_documents)
@@ -149,7 +149,7 @@ class Reader:
 
     def newest(
         self, entity: Entity, id: str, below: Sequence[Key], count: int
-    ) -> tuple[list[Key], dict[IdKey, VersionRow]]:
+    ) -> tuple[list[Key], Rows]:
         """As Source.newest."""
         keys, rows = self._source.newest(entity, id, below, count)
         self._confined(entity, {id: keys})
@@ -160,21 +160,26 @@ class Reader:
             self.confine(entity, found)
         return found
 
-    def documents(self, wanted: Mapping[Entity, Sequence[IdKey]]) -> dict[Entity, Documents]:
-        """As Source.documents."""
-        return {
-            entity: Documents(self._by_place(entity, rows), unread)
-            for entity, (rows, unread) in self._source.documents(wanted).items()
-        }
+    def documents(self, wanted: Iterable[Located]) -> tuple[Rows, set[Located]]:
+        """As Source.documents: versions, and which of those that are wanted are unread."""
+        asked: defaultdict[Entity, list[IdKey]] = defaultdict(list)
+        for entity, id, key in wanted:
+            asked[entity].append((id, key))
+        rows: Rows = {}
+        unread: set[Located] = set()
+        for entity, found in (self._source.documents(asked) if asked else {}).items():
+            rows |= self._by_place(entity, found.rows)
+            unread |= {(entity, *place) for place in found.unread}
+        return rows, unread
 
-    def bodies(self, entity: Entity, wanted: Iterable[IdKey]) -> dict[IdKey, VersionRow]:
-        """All versions with these ids and keys that are still there."""
-        found: dict[IdKey, VersionRow] = {}
+    def bodies(self, wanted: Iterable[Located]) -> Rows:
+        """All of these versions that are still there."""
+        found: Rows = {}
         left = list(wanted)
         most = len(left)
         while left:
-            read, unread = self.documents({entity: left[:most]})[entity]
-            left = [*unread, *left[most:]]
+            read, unread = self.documents(left[:most])
+            left = [*(place for place in left if place in unread), *left[most:]]
             most = max(1, 2 * len(read))
             found |= read
         return found
@@ -210,7 +215,7 @@ class Reader:
         where a producer gave the number twice."""
         found: dict[tuple[Entity, str, int], list[VersionRow]] = defaultdict(list)
         for (entity, id), keys in self.members(application).items():
-            for (_, key), row in sorted(self.bodies(entity, [(id, key) for key in keys]).items()):
+            for (*_, key), row in sorted(self.bodies((entity, id, key) for key in keys).items()):
                 if row.product_instance_id in (None, application):
                     found[entity, id, key.version].append(row)
         return found

@@ -2,7 +2,7 @@
 which."""
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import cached_property
 from itertools import pairwise
@@ -101,24 +101,32 @@ class Pair(NamedTuple):
     trusted: bool = True
 
     @property
+    def named(self) -> Named:
+        return self.entity, self.row.id
+
+    @property
+    def located(self) -> Located:
+        return self.entity, self.row.id, self.row.key
+
+    @property
     def place(self) -> Place:
         row = self.row
         return Place(row.updated_at, ENTITIES.index(self.entity), row.id, row.version)
 
 
 class Keys:
-    """All keys of one entity that the store has, ascending."""
+    """Keys of one entity, ascending: all that the store has, at least one."""
 
     def __init__(self, keys: Sequence[Key]) -> None:
         self._keys = sorted(keys)
 
     @property
-    def newest(self) -> Key | None:
-        return self._keys[-1] if self._keys else None
+    def newest(self) -> Key:
+        return self._keys[-1]
 
     @property
-    def lowest(self) -> Key | None:
-        return self._keys[0] if self._keys else None
+    def lowest(self) -> Key:
+        return self._keys[0]
 
     @cached_property
     def trusted(self) -> bool:
@@ -165,6 +173,20 @@ class Keys:
         start = bisect_left(self._keys, number, key=_version)
         twins = [twin.updated_at for twin in self._keys[start:below]]
         return self._keys[start + max(0, bisect_right(twins, key.updated_at) - 1)]
+
+    def down(self, key: Key) -> Iterator[Key]:
+        """This key, and each that is the previous one of the one before."""
+        lower: Key | None = key
+        while lower is not None:
+            yield lower
+            lower = self.previous(lower)
+
+    def proves(self, key: Key) -> bool:
+        """Whether the previous key of this one is that of the entity, if these are all of its keys
+        from some place of an order to another: no other one can be between the two."""
+        if (low := self.previous(key)) is None:
+            return key.version == 0
+        return low.version == key.version - 1 and low.updated_at <= key.updated_at
 
     def of_version(self, version: int) -> Sequence[Key]:
         """Every key with this version number: none, one, or the twins."""

@@ -259,13 +259,9 @@ def _searchable(text: str) -> bool:
 
 
 def _load(reader: Reader, wanted: Sequence[Found]) -> list[Found | None]:
-    """These with their newest versions, one query for each kind; None for one that retention has
-    just removed."""
-    rows: dict[Carrier, VersionRow] = {}
-    for entity in ENTITIES:
-        keys = {(each.id, each.newest) for each in wanted if each.entity is entity and each.newest}
-        for (id, _key), row in reader.bodies(entity, keys).items():
-            rows[Carrier(entity, id)] = row
+    """These with their newest versions; None for one that retention has just removed."""
+    places = [(*each.place, each.newest) for each in wanted if each.newest]
+    rows = {Carrier(*place[:2]): row for place, row in reader.bodies(places).items()}
     return [
         replace(each, row=rows.get(each.place))
         if each.newest is None or each.place in rows
