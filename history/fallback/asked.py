@@ -9,7 +9,8 @@ import logging
 import threading
 import time
 from enum import Enum
-from typing import Final
+from queue import Empty, SimpleQueue
+from typing import Final, TypeAlias
 
 from history import metrics
 from history.fallback import client
@@ -33,6 +34,9 @@ _ANSWERED, _FAILED, _CUT = (
 _places = threading.BoundedSemaphore(PLACES)
 
 
+Outcome: TypeAlias = list[OldVersion] | WrongAnswerError | OldServiceError
+
+
 class AskedState(Enum):
     """What came of the questions of one request."""
 
@@ -46,7 +50,7 @@ class Asked:
     def __init__(self, service: Service | None = None) -> None:
         self._service = service
         self._left = service.seconds if service else 0.0
-        self._answers: dict[Subject, list[OldVersion] | None] = {}
+        self.answers: dict[Subject, list[OldVersion] | None] = {}  # so far
         self._aside: set[Subject] = set()  # of which nothing is shown
         self._missed = False
         # By the name of the kind and the id of an entity, then by the number of the version.
@@ -60,7 +64,7 @@ class Asked:
     @property
     def state(self) -> AskedState | None:
         """None where nothing was asked for the answer."""
-        shown = [found for of, found in self._answers.items() if of not in self._aside]
+        shown = [found for of, found in self.answers.items() if of not in self._aside]
         if self._missed or None in shown:
             return AskedState.FAILED
         return AskedState.ANSWERED if shown else None
@@ -79,23 +83,21 @@ class Asked:
         failed. aside: they decide who may see the answer, and are no part of it."""
         if not aside:
             self._aside.discard(subject)
-        elif subject not in self._answers:
+        elif subject not in self.answers:
             self._aside.add(subject)
-        if subject not in self._answers:
-            found = self._answers[subject] = self._call(subject)
+        if subject not in self.answers:
+            found = self.answers[subject] = self._call(subject)
             for each in found or ():
                 its = self.versions.setdefault((each.entity.name, each.id), {})
                 its.setdefault(each.version, each)
-        return self._answers[subject]
-
-    def answers(self) -> dict[Subject, list[OldVersion] | None]:
-        """What was asked so far."""
-        return self._answers
+        return self.answers[subject]
 
     def _call(self, subject: Subject) -> list[OldVersion] | None:
-        if self._service is None or not client.can_be_asked(subject.id):
-            return [] if self._service else None
-        failed = None in self._answers.values()
+        if self._service is None:
+            return None
+        if not client.can_be_asked(subject.id):
+            return []
+        failed = None in self.answers.values()
         if failed or (self._missed and subject not in self._aside):
             return None
         deadline.check()
@@ -107,48 +109,37 @@ class Asked:
             _places.release()
             _CUT.inc()
             return None
-        call = _Call(self._service, subject, self._left)
-        # A thread of its own: nothing else can leave a call that does not end.
-        threading.Thread(target=call.run, daemon=True).start()
-        call.done.wait(self._left + GRACE_SECONDS)
+        found = _fetched(self._service, subject, self._left)
         self._left -= time.monotonic() - began
-        return _outcome(call)
+        if isinstance(found, OldServiceError):
+            BREAKER.failed(time.monotonic())
+        else:  # one broken document cuts the others off from nothing
+            BREAKER.succeeded()
+        if isinstance(found, Exception):
+            _FAILED.inc()
+            log.warning("the old service: %s", found)
+            return None
+        _ANSWERED.inc()
+        return found
 
 
-def _outcome(call: _Call) -> list[OldVersion] | None:
-    found = call.found
-    if found is not None or call.wrong:  # one broken document cuts the others off from nothing
-        BREAKER.succeeded()
-    else:
-        BREAKER.failed(time.monotonic())
-    if found is None:
-        _FAILED.inc()
-        log.warning("the old service: %s", call.why)
-        return None
-    _ANSWERED.inc()
-    return found
+def _fetched(service: Service, subject: Subject, seconds: float) -> Outcome:
+    """As client.fetch, in a thread of its own: nothing else can leave a call that does not end."""
+    done: SimpleQueue[Outcome] = SimpleQueue()
 
-
-class _Call:
-    """One call in a thread of its own. found: None until it has succeeded. wrong: the old service
-    answers, but not what was asked."""
-
-    def __init__(self, service: Service, subject: Subject, seconds: float) -> None:
-        self._service, self._subject, self._seconds = service, subject, seconds
-        self.done = threading.Event()
-        self.found: list[OldVersion] | None = None
-        self.wrong = False
-        self.why = "it does not answer in time"
-
-    def run(self) -> None:
+    def call() -> None:
+        found: Outcome
         try:
-            self.found = client.fetch(self._service, self._subject, self._seconds)
-        except WrongAnswerError as error:
-            self.why, self.wrong = str(error), True
-        except OldServiceError as error:
-            self.why = str(error)
+            found = client.fetch(service, subject, seconds)
+        except (WrongAnswerError, OldServiceError) as error:
+            found = error
         except BaseException as error:
-            self.why = f"the call failed ({type(error).__name__})"
-        finally:
-            _places.release()
-            self.done.set()
+            found = OldServiceError(f"the call failed ({type(error).__name__})")
+        _places.release()
+        done.put(found)
+
+    threading.Thread(target=call, daemon=True).start()
+    try:
+        return done.get(timeout=seconds + GRACE_SECONDS)
+    except Empty:
+        return OldServiceError("it does not answer in time")

@@ -35,7 +35,7 @@ class OldService:
         failed; True where none is to be asked."""
         if not self.possible:
             return True
-        if entity.root and self.asked.answers().get(Subject(None, id)) is not None:
+        if entity.root and self.asked.answers.get(Subject(None, id)) is not None:
             return True
         return self.asked.ask(Subject(entity, id)) is not None
 
@@ -95,7 +95,7 @@ class OldService:
         Unknown where it does not answer."""
         found: dict[str, Json | Unknown] = {}
         for id in sorted(applications) if self.asked.possible else ():
-            whole = self.asked.answers().get(Subject(None, id))
+            whole = self.asked.answers.get(Subject(None, id))
             theirs = whole or self.asked.ask(Subject(root(), id), aside=True)
             if theirs is None:
                 found[id] = Unknown.NOW
