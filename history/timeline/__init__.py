@@ -10,6 +10,7 @@ from history.timeline.blame import BlamedLeaf, blame
 from history.timeline.compare import Comparison, compare, differences
 from history.timeline.compose import Origin
 from history.timeline.field import FieldValue, field
+from history.timeline.hits import Carrier, Found
 from history.timeline.pages import newest, page
 from history.timeline.query import (
     Absence,
@@ -26,54 +27,8 @@ from history.timeline.query import (
 )
 from history.timeline.reading import Reader
 from history.timeline.row import Numbered
-from history.timeline.search import Carrier, Found, Results, documents, search, search_all
+from history.timeline.search import Results, documents, search, search_all
 from history.timeline.single import Twin, at, twins, version
 from history.timeline.sources.archive import ArchiveUnavailableError
 from history.timeline.unmask import masked_values, unmask
 from history.timeline.versions import LabelledChange, Page, Version
-
-__all__ = [
-    "Absence",
-    "ApplicationQuery",
-    "ApplicationState",
-    "ArchiveUnavailableError",
-    "BadParameterError",
-    "BlamedLeaf",
-    "Carrier",
-    "Comparison",
-    "FieldValue",
-    "Filters",
-    "Found",
-    "Include",
-    "LabelledChange",
-    "MissingPart",
-    "NoVersionError",
-    "NotFoundError",
-    "Numbered",
-    "OlderThanRetentionError",
-    "Order",
-    "Origin",
-    "Page",
-    "Query",
-    "Reader",
-    "Results",
-    "Sort",
-    "Twin",
-    "Version",
-    "application",
-    "application_at",
-    "at",
-    "blame",
-    "compare",
-    "differences",
-    "documents",
-    "field",
-    "masked_values",
-    "newest",
-    "page",
-    "search",
-    "search_all",
-    "twins",
-    "unmask",
-    "version",
-]
