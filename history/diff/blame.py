@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any, Generic, TypeAlias, TypeVar
+from typing import Any, Generic, TypeVar
 
 from history.diff.align import align
 from history.diff.equal import equal_numbers, identical
@@ -15,8 +15,6 @@ from history.diff.similarity import Similarity
 from history.documents.exactjson import Json
 
 V = TypeVar("V")
-# The keys and indexes that lead to a part of a snapshot.
-Steps: TypeAlias = tuple[str | int, ...]
 
 
 @dataclass(slots=True)
@@ -48,12 +46,6 @@ class BlameWalk(Generic[V]):
     def done(self) -> bool:
         """Whether every leaf has been reported."""
         return self._root is None
-
-    def remaining(self) -> Iterator[Steps]:
-        """Where in the snapshot that was reached last are the parts that are not blamed yet, with
-        all that is in them."""
-        if self._root is not None:
-            yield from _places(self._root, ())
 
     def step(self, older: Json, version: V) -> None:
         """Go back by one version: blame `version` for every leaf that `older`, the one before,
@@ -102,14 +94,6 @@ class BlameWalk(Generic[V]):
             return
         for key, inner in part.parts.items():
             self._resolve(inner, _item(value, key), version)
-
-
-def _places(part: _Part, steps: Steps) -> Iterator[Steps]:
-    if part.parts is None:
-        yield steps
-        return
-    for key, inner in part.parts.items():
-        yield from _places(inner, (*steps, key))
 
 
 def _leaves(value: Json, path: str, longest: int) -> Iterator[tuple[str, Json]]:

@@ -41,8 +41,7 @@ class Envelope:
     client: str | None = None
 
 
-# By identity: each kind exists once, and is the key of many dictionaries.
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True)
 class Entity:
     """One kind of entity: its name in addresses and tables, and its title for people.
 
@@ -67,6 +66,9 @@ class Entity:
     closed_at: str | None = None
     labels: tuple[DeclaredLabel, ...] = ()
     envelope: Envelope | None = None
+
+    def __hash__(self) -> int:  # of all fields it takes long, and is wanted for each version
+        return hash(self.name)
 
     @property
     def alone(self) -> bool:

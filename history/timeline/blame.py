@@ -15,7 +15,6 @@ from history.timeline.neighbours import Document
 from history.timeline.query import unknown
 from history.timeline.reading import Reader
 from history.timeline.row import LAST, Pair
-from history.timeline.unchanged import Unchanged
 from history.timeline.versions import Version, parse
 
 
@@ -43,12 +42,10 @@ class Blamed:
 def blame(reader: Reader, entity: Entity, id: str) -> Blamed:
     """The newest version of an entity and who last changed each leaf of it.
 
-    Reads older versions until every leaf is blamed, without those that left the rest as it is.
-    Raises NoVersionError.
+    Reads older versions until every leaf is blamed. Raises NoVersionError.
     """
-    unchanged = Unchanged(reader, entity, id)
     document = Document.of(reader, entity, id, [LAST], budget.BATCH + 1)
-    pairs = document.descending(LAST, unchanged.skip)
+    pairs = document.descending(LAST)
     first = pair = next(pairs, None)
     if first is None or pair is None:  # retention has just removed it
         raise unknown(entity.name, id)
@@ -56,7 +53,6 @@ def blame(reader: Reader, entity: Entity, id: str) -> Blamed:
     blamed: dict[str, Pair] = {}
     identity = compose.identity(entity)
     walk: BlameWalk[Pair] = BlameWalk(data, identity, blamed.__setitem__)
-    unchanged.places = walk.remaining
     while pair.before is not None:
         deadline.check()
         walk.step(parse(pair.before.data), pair)

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain, islice
+from itertools import chain
 from types import MappingProxyType
-from typing import TypeAlias
 
 from history.entities import Entity
 from history.timeline import budget
@@ -31,18 +30,19 @@ def batches(
     while left:
         pairs = [(place, _lower(place, known)) for place in left[:most]]
         needed = dict.fromkeys(each for pair in pairs for each in pair if each is not None)
-        lacking = [place for place in needed if place not in rows]
-        found, unread = reader.documents(lacking)
-        rows = {place: rows[place] for place in needed if place in rows} | found
-        ready = next((at for at, pair in enumerate(pairs) if unread & {*pair}), len(pairs))
+        ready = len(pairs)
+        if lacking := [place for place in needed if place not in rows]:
+            found, unread = reader.documents(lacking)
+            rows = {place: rows[place] for place in needed if place in rows} | found
+            if unread:
+                ready = next(at for at, pair in enumerate(pairs) if not unread.isdisjoint(pair))
         # Where documents are large, all that are asked for are measured.
         left, most = left[ready:], min(budget.BATCH, 2 * max(1, ready))
-        made = [
+        if made := [
             Pair(place[0], rows[place], rows.get(low) if low else None, known[place[:2]].trusted)
             for place, low in pairs[:ready]
             if place in rows
-        ]
-        if made:
+        ]:
             yield made
 
 
@@ -50,10 +50,6 @@ def _lower(place: Located, known: Mapping[Named, Keys]) -> Located | None:
     entity, id, key = place
     low = known[entity, id].previous(key)
     return None if low is None else (entity, id, low)
-
-
-# Given all keys and the last one that was read: the key at which to go on; None for the next one.
-Skip: TypeAlias = Callable[[Keys, Key], Key | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,31 +77,22 @@ class Document:
 
     def pairs(self, *keys: Key) -> list[Pair]:
         """The versions with these keys, as in batches()."""
-        return list(chain.from_iterable(self._batches(keys, self.rows)))
+        return list(chain.from_iterable(self._batches(keys)))
 
-    def _batches(
-        self, keys: Iterable[Key], read: Mapping[Located, VersionRow]
-    ) -> Iterator[list[Pair]]:
+    def _batches(self, keys: Iterable[Key]) -> Iterator[list[Pair]]:
         named = (self.entity, self.id)
-        return batches(self.reader, [(*named, key) for key in keys], {named: self.keys}, read)
+        places = [(*named, key) for key in keys]
+        return batches(self.reader, places, {named: self.keys}, self.rows)
 
     def lowest(self) -> Pair | None:
         """The lowest stored version; None where retention has just removed it."""
         return next(iter(self.pairs(self.keys.lowest)), None)
 
-    def descending(self, start: Key, skip: Skip = lambda *_: None) -> Iterator[Pair]:
+    def descending(self, start: Key) -> Iterator[Pair]:
         """The versions from `start` down, or from the highest one below it; each is the one that
         the pair before it was compared with. A twin that no version is compared with is not among
-        them. skip: is asked after each query that was needed; the pair after the versions that it
-        leaves out begins at its key."""
-        key, read, most = self.keys.up_to(start), self.rows, budget.BATCH
-        while key is not None:
-            some = islice(self.keys.down(key), most)
-            pairs = next(self._batches(some, read), [])
-            yield from pairs
-            before = pairs[-1].before if pairs else None
-            if before is None:
+        them."""
+        for pair in chain.from_iterable(self._batches(self.keys.down(start))):
+            yield pair
+            if pair.before is None:
                 return
-            most = min(budget.BATCH, 2 * len(pairs))
-            read = {(self.entity, self.id, before.key): before}
-            key = skip(self.keys, before.key) or before.key

@@ -5,7 +5,6 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import cached_property
-from itertools import pairwise
 from typing import Any, NamedTuple, TypeAlias
 
 from history.entities import ENTITIES, Entity
@@ -138,18 +137,6 @@ class Keys:
             newest = max(newest, key.updated_at)
         return True
 
-    @cached_property
-    def ordered(self) -> bool:
-        """Whether the order of times is that of numbers, each of which was given once."""
-        return all(
-            low.version < high.version and low.updated_at <= high.updated_at
-            for low, high in pairwise(self._keys)
-        )
-
-    def above(self, key: Key) -> Key:
-        """The key directly above this one, which must not be the highest."""
-        return self._keys[bisect_right(self._keys, key)]
-
     def current(self, moment: datetime) -> Key | None:
         """The highest key that was there at the moment; None before the first one."""
         there = (key for key in reversed(self._keys) if key.updated_at <= moment)
@@ -166,17 +153,18 @@ class Keys:
         Where a producer gave that number twice: the latest one that is not younger than `key`,
         else the oldest.
         """
-        below = bisect_left(self._keys, key.version, key=_version)
+        below = bisect_left(self._keys, (key.version,))
         if below == 0:
             return None
         number = self._keys[below - 1].version
-        start = bisect_left(self._keys, number, key=_version)
+        start = bisect_left(self._keys, (number,))
         twins = [twin.updated_at for twin in self._keys[start:below]]
         return self._keys[start + max(0, bisect_right(twins, key.updated_at) - 1)]
 
     def down(self, key: Key) -> Iterator[Key]:
-        """This key, and each that is the previous one of the one before."""
-        lower: Key | None = key
+        """This key, or the highest one below it; and each that is the previous one of the one
+        before."""
+        lower = self.up_to(key)
         while lower is not None:
             yield lower
             lower = self.previous(lower)
@@ -190,9 +178,5 @@ class Keys:
 
     def of_version(self, version: int) -> Sequence[Key]:
         """Every key with this version number: none, one, or the twins."""
-        start = bisect_left(self._keys, version, key=_version)
-        return self._keys[start : bisect_right(self._keys, version, key=_version)]
-
-
-def _version(key: Key) -> int:
-    return key.version
+        start = bisect_left(self._keys, (version,))
+        return self._keys[start : bisect_left(self._keys, (version + 1,))]
