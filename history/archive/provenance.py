@@ -9,7 +9,7 @@ from psycopg import sql
 from history.archive import manifest, scrubbing
 from history.archive.manifest import File, Manifest
 from history.archive.parquet import row_hash
-from history.archive.read import Rows
+from history.archive.rows import Rows
 from history.archive.store import ArchiveError, Store
 from history.base import clock
 from history.base.table import counted

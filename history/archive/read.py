@@ -1,23 +1,15 @@
 """Reading the versions of one entity from the archive, by row groups and never by whole files."""
 
-import heapq
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing, contextmanager
-from dataclasses import dataclass
-from datetime import UTC, date, datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
 
-import msgspec
 import pyarrow as pa
-from psycopg import sql
 
-from history.archive import manifest, parquet
-from history.archive.manifest import File, Manifest
-from history.archive.parquet import GROUP_ROWS, Row, row_hash
+from history.archive import parquet
 from history.archive.store import ArchiveError, Store
-from history.daily.canonical import Connection, Digest, columns, digest
-from history.daily.canonical import versions as table_rows
+from history.daily.canonical import columns
 from history.documents.jsonb import from_store
 from history.entities import Entity
 from history.models import ArchivedDay
@@ -39,60 +31,41 @@ class ArchivedVersion(NamedTuple):
     data: bytes
 
 
-def versions(
-    store: Store, entity: Entity, id_: str, since: date | None = None, until: date | None = None
-) -> list[ArchivedVersion]:
-    """The archived versions of one entity from the days since..until, both included, by version and
-    time; restored days too. Opens only files and row groups that may hold the id. Raises OSError if
-    the archive does not answer, ArchiveError if a file is broken."""
-    wanted = _listed(entity, since, until)
+def versions(store: Store, entity: Entity, id_: str) -> list[ArchivedVersion]:
+    """The archived versions of one entity by version and time; restored days too. Opens only files
+    and row groups that may hold the id. Raises OSError if the archive does not answer,
+    ArchiveError if a file is broken."""
+    wanted = _listed(entity, id_)
     while True:
         try:
-            return _read(store, entity, wanted, id_)
+            with ThreadPoolExecutor(READERS) as pool:
+                found = list(pool.map(lambda name: list(_of(store, name, entity, id_)), wanted))
+            return sorted(
+                (version for part in found for version in part),
+                key=lambda version: (version.version, version.updated_at),
+            )
         except FileNotFoundError:
             # A merge may have replaced files since the database was asked for them.
-            before, wanted = wanted, _listed(entity, since, until)
+            before, wanted = wanted, _listed(entity, id_)
             if wanted == before:
                 raise
 
 
-def _listed(entity: Entity, since: date | None, until: date | None) -> list[list[File]]:
-    """The files of each archived day, as the database noted them; the manifests are not asked."""
-    days = ArchivedDay.objects.filter(table=entity.table)
-    if since is not None:
-        days = days.filter(day__gte=since)
-    if until is not None:
-        days = days.filter(day__lte=until)
-    return [msgspec.convert(files, list[File]) for files in days.values_list("files", flat=True)]
+def _listed(entity: Entity, id_: str) -> list[str]:
+    """The files that may have the id, as the database noted them; the manifests are not asked."""
+    days = ArchivedDay.objects.filter(table=entity.table).values_list("files", flat=True)
+    return [each["name"] for day in days for each in day if each["first"] <= id_ <= each["last"]]
 
 
-def _read(
-    store: Store, entity: Entity, wanted: Sequence[Sequence[File]], id_: str
-) -> list[ArchivedVersion]:
-    with ThreadPoolExecutor(READERS) as pool:
-        found = pool.map(lambda files: _from_files(store, entity, files, id_), wanted)
-        return sorted(
-            (version for part in found for version in part),
-            key=lambda version: (version.version, version.updated_at),
-        )
-
-
-def _from_files(
-    store: Store, entity: Entity, files: Sequence[File], id_: str
-) -> list[ArchivedVersion]:
-    found = []
-    for each in files:
-        if not each.first <= id_ <= each.last:
-            continue
-        try:
-            with store.open(each.name) as file:
-                if groups := parquet.groups_of(file, id_):
-                    file.seek(0)
-                    rows = parquet.rows(file, groups)
-                    found += [_version(entity, row) for row in rows if row[0] == id_]
-        except pa.ArrowException as error:
-            raise ArchiveError(f"{each.name}: {error}") from error
-    return found
+def _of(store: Store, name: str, entity: Entity, id_: str) -> Iterator[ArchivedVersion]:
+    try:
+        with store.open(name) as file:
+            if groups := parquet.groups_of(file, id_):
+                file.seek(0)
+                rows = parquet.rows(file, groups)
+                yield from (_version(entity, row) for row in rows if row[0] == id_)
+    except pa.ArrowException as error:
+        raise ArchiveError(f"{name}: {error}") from error
 
 
 def _version(entity: Entity, row: parquet.Row) -> ArchivedVersion:
@@ -101,58 +74,3 @@ def _version(entity: Entity, row: parquet.Row) -> ArchivedVersion:
     named["updated_at"] = EPOCH + timedelta(microseconds=named["updated_at"])
     named["data"] = from_store(named["data"].encode())
     return ArchivedVersion(**named)
-
-
-@dataclass(frozen=True, slots=True)
-class Rows:
-    """All rows of a day: of `source`, its table, and those archived (None: without)."""
-
-    connection: Connection
-    store: Store
-    entity: Entity
-    source: sql.Composable
-    archived: Manifest | None = None
-
-    @contextmanager
-    def ordered(self) -> Iterator[Iterator[Row]]:
-        """Each row once, in the order of the files; streamed, so that no day is in memory. Raises
-        ArchiveError where a row of the table differs from the archived one, and at the end if the
-        archived rows are not those of the manifest."""
-        with closing(table_rows(self.connection, self.entity, self.source)) as rows:
-            if self.archived is None:
-                yield rows
-            else:
-                yield union(manifest.checked_rows(self.store, self.archived), rows)
-
-    def digest(self, progress: Callable[[int], None]) -> str:
-        """The digest of all rows; by the server if all are in the table."""
-        if self.archived is None:
-            return digest(self.connection, self.entity, self.source).finish()
-        found = Digest()
-        with self.ordered() as rows:
-            for row in rows:
-                found.add(row[0], row[1], row_hash(row))
-                if found.rows % GROUP_ROWS == 0:
-                    progress(found.rows)
-        return found.finish()
-
-
-def union(archived: Iterable[Row], table: Iterable[Row]) -> Iterator[Row]:
-    """Two ordered streams as one, a row that both have once. Raises ArchiveError for
-    two rows with one key and different contents."""
-    last: Row | None = None
-    for row in heapq.merge(archived, table, key=_sortable):
-        if last is not None and row[:3] == last[:3]:
-            if tuple(row) != tuple(last):
-                raise ArchiveError(
-                    f"{row[0]} version {row[1]} differs from its archived row. Correct the table, "
-                    "or give up the archived rows of this day with `partitions forget`"
-                )
-            continue
-        last = row
-        yield row
-
-
-def _sortable(row: Row) -> tuple[bytes, int, int]:
-    """The key as the server orders it: ids by their bytes."""
-    return row[0].encode(), row[1], row[2]

@@ -13,7 +13,7 @@ from history.archive import manifest, parquet, provenance, scrubbing
 from history.archive.decisions import before, follow
 from history.archive.manifest import File, Manifest
 from history.archive.parquet import Row, Writer, row_hash
-from history.archive.read import Rows
+from history.archive.rows import Rows
 from history.archive.store import ArchiveError, Store, folder
 from history.base import clock
 from history.base.table import counted

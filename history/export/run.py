@@ -15,7 +15,7 @@ from django.db import connection
 from psycopg import sql
 
 from history.archive import manifest, provenance
-from history.archive.read import Rows, union
+from history.archive.rows import Rows, union
 from history.archive.store import ArchiveError, Store
 from history.blocks.stored import count
 from history.daily.canonical import Connection, versions

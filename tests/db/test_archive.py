@@ -272,7 +272,6 @@ def test_versions_of_one_id_are_read_by_row_group(
     assert len(wanted) > 1
     assert len(groups_read) <= 2
     assert read.versions(store, PRODUCT, "missing") == []
-    assert read.versions(store, PRODUCT, "Б0042", since=OLD + timedelta(days=1)) == []
     assert noted.oldest_day(PRODUCT) == OLD
     assert noted.oldest_day(TASK) is None
     assert noted.may_have(PRODUCT, "Б0042")

@@ -331,7 +331,7 @@ def test_reading_goes_on_while_a_day_is_merged(
         fill(plain, *ids("b", 25))
         maintained(store)
         listed = read._listed
-        stale = listed(PRODUCT, None, None)
+        stale = listed(PRODUCT, "b007")
         fill(plain, *ids("a", 11))
         maintained(store)
     answers = [stale]

@@ -14,7 +14,7 @@ from annals.management.actions import partitions
 from history import packing
 from history.archive import manifest, restore, write
 from history.archive.manifest import Manifest
-from history.archive.read import Rows
+from history.archive.rows import Rows
 from history.archive.store import ArchiveError, Store
 from history.blocks.stored import count
 from history.daily import days

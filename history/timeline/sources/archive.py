@@ -55,14 +55,7 @@ def _versions(url: str, entity: Entity, id: str) -> dict[Key, VersionRow]:
         raise ArchiveUnavailableError(str(error)) from error
     return {
         Key(each.version, each.updated_at): VersionRow(
-            version=each.version,
-            updated_at=each.updated_at,
-            type=each.type,
-            client_id=each.client_id,
-            author=each.author,
-            product_instance_id=each.product_instance_id,
-            data=shortened(each.data),
-            id=each.id,
+            **each._replace(data=shortened(each.data))._asdict()
         )
         for each in found
     }
