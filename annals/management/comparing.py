@@ -32,9 +32,8 @@ from history.management.progress import progress
 from history.record import ID_LENGTH
 from history.timeline import Reader, absence
 from history.timeline.compose import identity
-from history.timeline.row import VersionRow
+from history.timeline.row import VersionRow, parse
 from history.timeline.sources import lists
-from history.timeline.versions import parse
 
 # Versions of the last minutes may still be on their way to one of the two.
 SETTLE: Final = timedelta(minutes=5)

@@ -23,8 +23,7 @@ from history.timeline.query import (
     OlderThanRetentionError,
 )
 from history.timeline.reading import Reader
-from history.timeline.row import CLOCK_TOLERANCE, Key, Pair
-from history.timeline.versions import parse
+from history.timeline.row import CLOCK_TOLERANCE, Key, Pair, parse
 
 
 def kept_from() -> datetime:

@@ -14,8 +14,8 @@ from history.timeline.compose import Origin
 from history.timeline.neighbours import Document
 from history.timeline.query import unknown
 from history.timeline.reading import Reader
-from history.timeline.row import LAST, Pair
-from history.timeline.versions import Version, parse
+from history.timeline.row import LAST, Pair, parse
+from history.timeline.versions import Version
 
 
 @dataclass(frozen=True, slots=True)

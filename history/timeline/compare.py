@@ -5,13 +5,13 @@ from datetime import datetime
 
 from django.utils.translation import gettext as _
 
+from history import diff as differ
 from history import labels
 from history.diff import Operation, changes
 from history.entities import Entity
 from history.timeline import compose
-from history.timeline.query import EVERYTHING, OlderThanRetentionError
+from history.timeline.query import OlderThanRetentionError
 from history.timeline.reading import Reader
-from history.timeline.row import Pair
 from history.timeline.single import key_of, known
 from history.timeline.versions import LabelledChange, Version
 
@@ -42,11 +42,10 @@ def compare(
     found = document.pairs(*keys)
     if len(found) < len(keys):
         raise OlderThanRetentionError(_("retention has just removed one of the versions"))
-    both = Pair(entity, found[1].row, found[0].row)
-    everything = compose.diff(both, compose.Snapshots(), EVERYTHING)
-    shown = compose.versions(reader, found, frozenset())
-    labelled = compose.labelled(entity, everything.changes, labels.catalogue())
-    return Comparison(shown[0], shown[1], everything.patch, labelled)
+    old, new = compose.versions(reader, found, frozenset())
+    both = differ.compare(old.data, new.data, compose.identity(entity))
+    labelled = compose.labelled(entity, both.changes, labels.catalogue())
+    return Comparison(old, new, both.patch, labelled)
 
 
 def differences(before: Version, after: Version) -> tuple[LabelledChange, ...]:

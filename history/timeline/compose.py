@@ -7,7 +7,7 @@ from functools import cache, cached_property
 
 from history import diff as differ
 from history import labels, people, quarantined
-from history.diff import Change, Diff, Identity, Operation, matching_first
+from history.diff import Change, Diff, Identity, matching_first
 from history.documents.exactjson import Json, dumps
 from history.entities import Entity
 from history.labels import Catalogue
@@ -16,11 +16,10 @@ from history.quarantined import Quarantined, Wanted
 from history.record import ChangeType
 from history.requests import deadline
 from history.timeline import absence, budget
-from history.timeline.budget import Listed
 from history.timeline.query import Include
 from history.timeline.reading import Reader
-from history.timeline.row import Pair, Place, VersionRow
-from history.timeline.versions import LabelledChange, Version, parse
+from history.timeline.row import Pair, Place, VersionRow, parse
+from history.timeline.versions import LabelledChange, Version
 
 _NOTHING = Diff((), [])
 
@@ -71,15 +70,39 @@ class Composer:
 
     def version(self, pair: Pair) -> Version:
         deadline.check()
+        row, before = pair.row, pair.before
         found = diff(pair, self.snapshots, self._include)
-        patch = found.patch if pair.before and Include.DIFF in self._include else None
+        patch = found.patch if before and Include.DIFF in self._include else None
         changes = found.changes
         if self._first is not None:
             changes = matching_first(self._first, changes)
-        changed = labelled(pair.entity, changes, self._catalogue)
-        data = self.snapshots.of(pair.row)
-        made = _version(
-            self._reader, pair, data, self._authors, patch, changed, budget.listed(changes)
+        listed = budget.listed(changes)
+        made = Version(
+            entity=pair.entity,
+            id=row.id,
+            version=row.version,
+            type=ChangeType(row.type),
+            updated_at=row.updated_at,
+            client_id=row.client_id,
+            service=self._authors[row.client_id],
+            author=self._authors[row.author] if row.author is not None else None,
+            product_instance_id=row.product_instance_id,
+            snapshot=row.data,
+            data=self.snapshots.of(row),
+            previous_version=before.version if before else None,
+            previous_updated_at=before.updated_at if before else None,
+            missing=range(before.version + 1, row.version) if before else range(0),
+            missing_why=absence.between(self._reader, pair),
+            older=None if before else absence.below(self._reader, pair),
+            came={},
+            patch=patch,
+            changes=labelled(pair.entity, changes, self._catalogue),
+            listed=listed.number,
+            size=len(row.data) + len(dumps(patch)) + listed.size,
+            old=row.old,
+            other_moment=self._reader.old.other_moment(
+                pair.entity, row.id, row.version, row.updated_at
+            ),
         )
         return self._explained(made)
 
@@ -134,43 +157,6 @@ def labelled(
     """Changes with the labels of their fields."""
     return tuple(
         LabelledChange(change, catalogue.find(entity.name, change.path)) for change in found
-    )
-
-
-def _version(
-    reader: Reader,
-    pair: Pair,
-    data: Json,
-    authors: Mapping[str, Author],
-    patch: list[Operation] | None,
-    changed: tuple[LabelledChange, ...],
-    listed: Listed,
-) -> Version:
-    row, before = pair.row, pair.before
-    return Version(
-        entity=pair.entity,
-        id=row.id,
-        version=row.version,
-        type=ChangeType(row.type),
-        updated_at=row.updated_at,
-        client_id=row.client_id,
-        service=authors[row.client_id],
-        author=authors[row.author] if row.author is not None else None,
-        product_instance_id=row.product_instance_id,
-        snapshot=row.data,
-        data=data,
-        previous_version=before.version if before else None,
-        previous_updated_at=before.updated_at if before else None,
-        missing=range(before.version + 1, row.version) if before else range(0),
-        missing_why=absence.between(reader, pair),
-        older=None if before else absence.below(reader, pair),
-        came={},
-        patch=patch,
-        changes=changed,
-        listed=listed.number,
-        size=len(row.data) + len(dumps(patch)) + listed.size,
-        old=row.old,
-        other_moment=reader.old.other_moment(pair.entity, row.id, row.version, row.updated_at),
     )
 
 

@@ -19,8 +19,7 @@ from history.timeline.neighbours import Document
 from history.timeline.paging import follow
 from history.timeline.query import DEFAULT_PAGE_SIZE, BadParameterError, NoVersionError
 from history.timeline.reading import Reader
-from history.timeline.row import LAST, Key, Pair
-from history.timeline.versions import parse
+from history.timeline.row import LAST, Key, Pair, parse
 
 
 @dataclass(frozen=True, slots=True)

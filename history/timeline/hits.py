@@ -18,8 +18,7 @@ from history.record import ChangeType
 from history.timeline import paging
 from history.timeline.query import storable
 from history.timeline.reading import Reader
-from history.timeline.row import Key, VersionRow
-from history.timeline.versions import parse
+from history.timeline.row import Key, VersionRow, parse
 
 ID = "id"
 # Of the documents with one value, only those that were seen last are looked at: for each of them

@@ -31,6 +31,7 @@ from history.timeline.row import (
     Place,
     Read,
     VersionRow,
+    parse,
 )
 from history.timeline.sources import lists
 from history.timeline.sources.archive import Archive
@@ -39,7 +40,7 @@ from history.timeline.sources.merged import Merged
 from history.timeline.sources.old_service import OldService
 from history.timeline.sources.source import Supplement
 from history.timeline.sources.tables import Tables
-from history.timeline.versions import Version, parse
+from history.timeline.versions import Version
 
 Rows: TypeAlias = dict[Located, VersionRow]
 

@@ -5,8 +5,11 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import cached_property
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias, cast
 
+import msgspec
+
+from history.documents.exactjson import Json, loads_shallow
 from history.entities import ENTITIES, Entity
 from history.record import MAX_VERSION
 
@@ -23,6 +26,18 @@ class Key(NamedTuple):
 # time means one prepared statement.
 FIRST = Key(-1, datetime.min.replace(tzinfo=UTC))
 LAST = Key(MAX_VERSION, datetime.max.replace(tzinfo=UTC))
+
+
+def parse(snapshot: bytes) -> Json:
+    """The values in a snapshot, numbers exact.
+
+    What is nested too deep becomes a msgspec.Raw, which compares and encodes as a whole; so does a
+    snapshot that PostgreSQL holds and Python cannot (exponents beyond Decimal's).
+    """
+    try:
+        return loads_shallow(snapshot)
+    except ValueError:
+        return cast(Json, msgspec.Raw(snapshot))
 
 
 class VersionRow(NamedTuple):

@@ -13,7 +13,7 @@ from history.timeline import paging
 from history.timeline.hits import MARK, Carrier, Found, find
 from history.timeline.query import DEFAULT_PAGE_SIZE, BadParameterError
 from history.timeline.reading import Reader
-from history.timeline.versions import parse
+from history.timeline.row import parse
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,30 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import cast
-
-import msgspec
 
 from history.diff import Change, Operation
-from history.documents.exactjson import Json, loads_shallow
+from history.documents.exactjson import Json
 from history.entities import Entity
 from history.labels import Label
 from history.people import Author
 from history.quarantined import Quarantined
 from history.record import ChangeType
 from history.timeline.query import Absence
-
-
-def parse(snapshot: bytes) -> Json:
-    """The values in a snapshot, numbers exact.
-
-    What is nested too deep becomes a msgspec.Raw, which compares and encodes as a whole; so does a
-    snapshot that PostgreSQL holds and Python cannot (exponents beyond Decimal's).
-    """
-    try:
-        return loads_shallow(snapshot)
-    except ValueError:
-        return cast(Json, msgspec.Raw(snapshot))
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,8 +12,7 @@ from history.entities import ROOT, Entity, root
 from history.fallback.answer import OldVersion, Subject
 from history.fallback.asked import Asked
 from history.need_to_know import Unknown
-from history.timeline.row import Key, Named, VersionRow
-from history.timeline.versions import parse
+from history.timeline.row import Key, Named, VersionRow, parse
 
 
 @dataclass(frozen=True, slots=True)
