@@ -138,7 +138,7 @@ def _by_key(
     newest = {
         Carrier(entity, id): its
         for entity in CHILDREN
-        for id, its in reader.applications_of(entity, _of(entity, carriers)).items()
+        for id, its in reader.newest_keys(entity, _of(entity, carriers)).items()
     }
     grouped: defaultdict[tuple[str, Carrier], dict[Carrier, str]] = defaultdict(dict)
     for value, name, carrier in documents:
@@ -149,9 +149,9 @@ def _by_key(
             grouped[value, place].setdefault(carrier, name)
     places = {place for _value, place in grouped}
     own = {
-        Carrier(entity, id): key
+        Carrier(entity, id): its.key
         for entity in {place.entity for place in places}
-        for id, key in reader.newest_keys(entity, _of(entity, places)).items()
+        for id, its in reader.newest_keys(entity, _of(entity, places)).items()
     }
     for (value, place), names in grouped.items():
         key = own.get(place)

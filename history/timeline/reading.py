@@ -10,6 +10,7 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from itertools import chain
 from typing import TypeAlias
 
 from history import masking, need_to_know
@@ -110,14 +111,21 @@ class Reader:
     def _permit(self, applications: Iterable[str]) -> None:
         need_to_know.permit(self.viewer, applications, self._root_documents)
 
-    def confine(self, entity: Entity, ids: Iterable[str]) -> set[str]:
+    def confine(self, *named: Named) -> set[str]:
         """Refuse an answer about these entities, as far as they exist, unless the viewer may open
         them: how many versions there are, or that none fits, says something of a document too.
         Returns the applications that they belong to."""
-        owners = self._source.owners(entity, list(ids)).values()
-        found = {each for its in owners for each in its}
+        ids: defaultdict[Entity, list[str]] = defaultdict(list)
+        for entity, id in named:
+            ids[entity].append(id)
+        owners = (self._source.owners(entity, its).values() for entity, its in ids.items())
+        found = {each for its in chain.from_iterable(owners) for each in its}
         self._permit(found)
         return found
+
+    def _confine(self, named: Iterable[Named]) -> None:
+        if need_to_know.applies(self.viewer):
+            self.confine(*named)
 
     def visible(self, applications: Collection[str]) -> set[str]:
         """Those of these applications that the viewer may see; for lists, which leave out the
@@ -139,27 +147,24 @@ class Reader:
     def page(self, query: Query, after: Key, limit: int) -> Read:
         """As Source.page."""
         found = self._source.page(query, after, limit)
-        entity, id = query.entity, query.id
-        if not found.rows or (need_to_know.applies(self.viewer) and self.old.of(entity, id)):
-            self.confine(entity, [id])
-        return Read(self._shown(entity, found.rows), found.unread)
+        named = (query.entity, query.id)
+        if not found.rows or (need_to_know.applies(self.viewer) and self.old.of(*named)):
+            self.confine(named)
+        return Read(self._shown(query.entity, found.rows), found.unread)
 
     def keys(self, entity: Entity, ids: Collection[str]) -> dict[str, list[Key]]:
         """As Source.keys."""
-        return self._confined(entity, self._source.keys(entity, ids))
+        found = self._source.keys(entity, ids)
+        self._confine((entity, id) for id in found)
+        return found
 
     def newest(
         self, entity: Entity, id: str, below: Sequence[Key], count: int
     ) -> tuple[list[Key], Rows]:
         """As Source.newest."""
         keys, rows = self._source.newest(entity, id, below, count)
-        self._confined(entity, {id: keys})
+        self._confine([(entity, id)])
         return keys, self._by_place(entity, rows)
-
-    def _confined(self, entity: Entity, found: dict[str, list[Key]]) -> dict[str, list[Key]]:
-        if need_to_know.applies(self.viewer):
-            self.confine(entity, found)
-        return found
 
     def documents(self, wanted: Iterable[Located]) -> tuple[Rows, set[Located]]:
         """As Source.documents: versions, and which of those that are wanted are unread."""
@@ -190,7 +195,7 @@ class Reader:
         found = self._source.members(application)
         if found:
             self._permit([application])
-        self._confined_members(found)
+        self._confine(found)
         return found
 
     def of_application(
@@ -200,16 +205,8 @@ class Reader:
         found, keys = self._source.of_application(application, filters, order, after, limit)
         if found or self.old.of_application(application):
             self._permit([application])
-        self._confined_members(keys)
+        self._confine(keys)
         return found, keys
-
-    def _confined_members(self, found: Iterable[Named]) -> None:
-        if need_to_know.applies(self.viewer):
-            ids: dict[Entity, list[str]] = defaultdict(list)
-            for entity, id in found:
-                ids[entity].append(id)
-            for entity, its in ids.items():
-                self.confine(entity, its)
 
     def versions(self, application: str) -> dict[tuple[Entity, str, int], list[VersionRow]]:
         """All versions of an application and its children, by kind, id and number; more than one
@@ -231,13 +228,9 @@ class Reader:
         """As lists.newest_documents."""
         return self._shown(entity, lists.newest_documents(entity, ids))
 
-    def newest_keys(self, entity: Entity, ids: Collection[str]) -> dict[str, Key]:
+    def newest_keys(self, entity: Entity, ids: Collection[str]) -> dict[str, Newest]:
         """As lists.newest_keys."""
         return lists.newest_keys(entity, ids)
-
-    def applications_of(self, entity: Entity, ids: Collection[str]) -> dict[str, Newest]:
-        """As lists.applications_of."""
-        return lists.applications_of(entity, ids)
 
     def owners(self, entity: Entity, ids: Collection[str]) -> Mapping[str, set[str]]:
         """The applications that any stored version of each of these belongs to."""

@@ -82,7 +82,7 @@ class Documents(NamedTuple):
 
 
 class Newest(NamedTuple):
-    """The newest version of a child. application: the id of the application that it names."""
+    """The newest version of an entity. application: that it names; its own id if it is no child."""
 
     key: Key
     application: str

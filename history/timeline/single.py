@@ -84,7 +84,7 @@ def key_of(document: Document, number: int, made: datetime | None) -> Key:
     OlderThanRetentionError."""
     there = document.keys.of_version(number)
     if not there or (made and Key(number, made) not in there):
-        document.reader.confine(document.entity, [document.id])
+        document.reader.confine((document.entity, document.id))
     if not there:
         raise _no_version(document, number)
     key = Key(number, made) if made else there[-1]

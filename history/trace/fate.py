@@ -108,7 +108,7 @@ def of_version(reader: Reader, entity: Entity, id: str, number: int) -> Fate:
     name = Name(entity.name, id, number)
     keys = reader.without_old_service().keys(entity, [id]).get(id, [])
     answered = bool(keys) or reader.old.want(entity, id)
-    reader.viewer.look.read(reader.confine(entity, [id]))
+    reader.viewer.look.read(reader.confine((entity, id)))
     if not answered:
         need_to_know.undecided(reader.viewer)
     there = [key for key in keys if key.version == number]

@@ -17,26 +17,19 @@ from history.timeline.sources.statements import sql
 from history.timeline.versions import Version
 
 _NEWEST = """
-    SELECT DISTINCT ON (id) id, version, updated_at {more} FROM {table} WHERE id = ANY(%s)
+    SELECT DISTINCT ON (id) id, version, updated_at, {owner} FROM {table} WHERE id = ANY(%s)
     ORDER BY id, version DESC, updated_at DESC
 """
 
 
-def newest_keys(entity: Entity, ids: Collection[str]) -> dict[str, Key]:
-    """The highest key of each of these entities that the store has. This and what follows is for
+def newest_keys(entity: Entity, ids: Collection[str]) -> dict[str, Newest]:
+    """The newest version of each of these entities that the store has. This and what follows is for
     lists: history.timeline.search leaves out what the reader may not see."""
     if not ids:
         return {}
-    found = statements.fetch(sql(_NEWEST, entity, more=""), [list(ids)])
-    return {id: Key(version, moment) for id, version, moment in found}
-
-
-def applications_of(entity: Entity, ids: Collection[str]) -> dict[str, Newest]:
-    """The newest version of each of these children that the store has, and its application."""
-    if not ids:
-        return {}
-    found = statements.fetch(sql(_NEWEST, entity, more=f", {APPLICATION}"), [list(ids)])
-    return {id: Newest(Key(version, at), application) for id, version, at, application in found}
+    owner = APPLICATION if entity.parent else "id"
+    found = statements.fetch(sql(_NEWEST, entity, owner=owner), [list(ids)])
+    return {id: Newest(Key(version, moment), whose) for id, version, moment, whose in found}
 
 
 # For each application the time of the newest version of a kind that names it.
@@ -71,12 +64,12 @@ def first(texts: Sequence[str], ids: Sequence[str], keys: Sequence[str], limit: 
     those of the texts that can be one. keys: names of business keys, each with its kind."""
     found = statements.together(
         [
-            *((sql(_NEWEST, entity, more=""), [list(ids)]) for entity in ENTITIES),
+            *((sql(_NEWEST, entity, owner="id"), [list(ids)]) for entity in ENTITIES),
             (_DOCUMENTS, [list(texts), list(keys), Int4(limit)]),
         ]
     )
     newest = {
-        entity: {id: Key(version, moment) for id, version, moment in rows}
+        entity: {id: Key(version, moment) for id, version, moment, _ in rows}
         for entity, rows in zip(ENTITIES, found, strict=False)
     }
     absent = [id for id in ids if ROOT is not None and id not in newest[ROOT]]
