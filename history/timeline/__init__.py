@@ -15,6 +15,7 @@ from history.timeline.pages import newest, page
 from history.timeline.query import (
     Absence,
     ApplicationQuery,
+    ArchiveUnavailableError,
     BadParameterError,
     Filters,
     Include,
@@ -29,6 +30,5 @@ from history.timeline.reading import Reader
 from history.timeline.row import Numbered
 from history.timeline.search import Results, documents, search, search_all
 from history.timeline.single import Twin, at, twins, version
-from history.timeline.sources.archive import ArchiveUnavailableError
 from history.timeline.unmask import masked_values, unmask
 from history.timeline.versions import LabelledChange, Page, Version

@@ -47,6 +47,10 @@ class BadParameterError(ValueError):
         self.name = name
 
 
+class ArchiveUnavailableError(RuntimeError):
+    """The archive does not answer, or a file of it is missing or broken."""
+
+
 class Absence(Enum):
     """Why a version that existed is not in the store."""
 

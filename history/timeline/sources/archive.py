@@ -9,11 +9,8 @@ from datetime import date
 from history.archive import noted
 from history.documents.jsonb import shortened
 from history.entities import Entity
+from history.timeline.query import ArchiveUnavailableError
 from history.timeline.row import Key, Named, VersionRow
-
-
-class ArchiveUnavailableError(RuntimeError):
-    """The archive does not answer, or a file of it is missing or broken."""
 
 
 @dataclass(frozen=True, slots=True)
