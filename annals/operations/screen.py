@@ -21,7 +21,7 @@ from annals.observe import metrics
 from annals.operations.disk import disk
 from annals.operations.jobs import jobs
 from annals.operations.pace import picture
-from annals.operations.verdict import findings
+from annals.operations.verdict import MOST_PLACES, findings
 from history import complete_to
 from history.base import clock
 from history.entities import ENTITIES
@@ -33,7 +33,7 @@ from history.reasons import REASONS
 from history.requests.worker_shares import dear_view
 from ingest.completeness import figures, losses
 from ingest.completeness.holds import may_get_rows
-from ingest.completeness.views import figure, in_words, why
+from ingest.completeness.views import figure, halted, in_words
 from ingest.quarantine.screen import by_reason
 
 REFUSED = timedelta(hours=1)
@@ -72,12 +72,9 @@ def _reading() -> dict[str, Any]:
         "complete": complete,
         "stale": in_words(age) if age > losses.STALE_SECONDS else "",
         "loss": "" if first is None or first.seconds == inf else in_words(first.seconds),
-        "halted": [
-            (f"{each.topic}[{each.partition}]", why(each.halted_why))
-            for each in entries
-            if each.halted_at is not None
-        ],
-        "quarantine": [(REASONS.get(reason, reason), figure(count)) for reason, count in held],
+        "halted": halted(entries),
+        "quarantine": [(REASONS.get(each, each), figure(n)) for each, n in held[:MOST_PLACES]],
+        "more_reasons": max(0, len(held) - MOST_PLACES),
         "quarantined": figure(sum(count for _, count in held)),
         "gaps": gaps.totals(),
     }

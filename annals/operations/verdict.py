@@ -3,7 +3,7 @@ of other processes, on the same metrics. tests/db/test_operations.py compares bo
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, timedelta
@@ -76,15 +76,15 @@ class Beyond:
     sign: str
     limit: float
 
-    def __call__(self, values: Values) -> Iterable[str]:
+    def __call__(self, values: Values) -> list[str]:
         wrong = _SIGNS[self.sign]
-        return [_place(at) for at, value in values[self.name].items() if wrong(value, self.limit)]
+        found = values[self.name].items()
+        return sorted(_place(at) for at, value in found if wrong(value, self.limit))
 
 
-def _older(name: str, seconds: float) -> Callable[[Values], set[str]]:
-    def found(values: Values) -> set[str]:
-        now = clock.now().timestamp()
-        return {_place(at) for at, value in values[name].items() if now - value > seconds}
+def _older(name: str, seconds: float) -> Callable[[Values], list[str]]:
+    def found(values: Values) -> list[str]:
+        return Beyond(name, "<", clock.now().timestamp() - seconds)(values)
 
     return found
 
@@ -117,7 +117,7 @@ _not_read = _older("annals_store_read_timestamp_seconds", 900)
 
 def _brokers(values: Values) -> Iterable[str]:
     """Where a consumer asks: where none does, that is what is wrong."""
-    return _unknown(values) - _silent(values)
+    return sorted({*_unknown(values)} - {*_silent(values)})
 
 
 def _stuck(values: Values) -> Iterable[str]:
@@ -129,13 +129,15 @@ def _stuck(values: Values) -> Iterable[str]:
         for at, seconds in values["annals_loss_seconds"].items()
         if lag.get(at) and not values["annals_store_halted"].get(at) and kept[at] - seconds > 900
     }
-    return behind & _not_read(values) - _silent(values)
+    return sorted(behind & {*_not_read(values)} - {*_silent(values)})
 
 
 def _reasons(values: Values) -> Iterable[str]:
+    """The most frequent first."""
+    counts = Counter[str]()
     for (_status, reason), count in values["annals_store_quarantine"].items():
-        if count > 0:
-            yield str(REASONS.get(reason, reason))
+        counts[reason] += int(count)
+    return [str(REASONS.get(reason, reason)) for reason, n in counts.most_common() if n > 0]
 
 
 COMPLETENESS, DAYS, QUARANTINE = "admin:completeness", "admin:days", "admin:quarantine"
@@ -221,7 +223,7 @@ def findings(
     found = [
         Finding(check.alert, check.page, check.what, check.do, places, check.url)
         for check in CHECKS
-        if (places := sorted({*check.found(values)}))
+        if (places := [*check.found(values)])
     ]
     if full:
         soon = full <= clock.now().date() + FULL_SOON

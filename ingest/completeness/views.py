@@ -1,6 +1,6 @@
 """The page "Completeness" and GET /api/v1/completeness."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
 from math import inf
 from typing import Any, Final
@@ -80,9 +80,7 @@ def page(request: HttpRequest) -> HttpResponse:
             ),
             "never_read": figures.never_read(entries) if entries else [],
             "undeclared": figures.undeclared(entries),
-            "halted": [
-                (entry, why(entry.halted_why)) for entry in entries if entry.halted_at is not None
-            ],
+            "halted": halted(entries),
         },
     )
 
@@ -94,8 +92,7 @@ def _is_silent(entry: Ledger) -> bool:
 def _needs_a_look(entry: Ledger, loss: Loss | None) -> bool:
     """Whether the page shows a partition first: it is wrong, or not read to its end."""
     behind = entry.lag != 0 and not entry.retired
-    halted = entry.halted_at is not None
-    return bool(halted or behind or figures.faults([entry]) or (loss and loss.pressing))
+    return bool(halted([entry]) or behind or figures.faults([entry]) or (loss and loss.pressing))
 
 
 def silent_since(entries: Sequence[Ledger]) -> datetime | None:
@@ -127,6 +124,11 @@ def in_words(seconds: float) -> str:
 def figure(number: int) -> str:
     """A number with spaces between thousands."""
     return f"{number:,}".replace(",", "\N{NO-BREAK SPACE}")
+
+
+def halted(entries: Iterable[Ledger]) -> list[tuple[Ledger, str]]:
+    """The partitions of which reading has stopped, and why."""
+    return [(each, why(each.halted_why)) for each in entries if each.current and each.halted_at]
 
 
 # The reasons of ingest.consumer.positions and ingest.completeness.holds.

@@ -1,7 +1,8 @@
 """The messages of the quarantine, one by one. What is asked for is in ingest.quarantine.screen."""
 
+from collections.abc import Iterator
 from datetime import datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl, urlencode
 
 from django.contrib import admin
@@ -9,10 +10,13 @@ from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.urls import reverse
 from django.utils.html import format_html
+from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
+from history.admin.parts.cards import title
 from history.base import clock
+from history.entities import BY_NAME
 from history.reasons import REASONS
 from ingest.models import Quarantined
 from ingest.quarantine import details, screen
@@ -27,7 +31,7 @@ else:  # Django's class takes no parameters where it runs
 CONTENTS = ("key", "value", "headers")
 # In one address; a page of the list has a hundred.
 MOST = 500
-PLACE = ("topic", "topic_id", "partition", "offset", "sent")
+PLACE = ("topic", "partition", "offset", "sent")
 FATE = ("status", "attempts", "seen", "again", "settled", "outcome")
 
 
@@ -51,11 +55,19 @@ class OfGroup(admin.SimpleListFilter):
         return {name: given.get(name, "") for name in screen.GROUP}
 
 
+class OfReason(admin.AllValuesFieldListFilter):
+    """Reasons in words."""
+
+    def choices(self, changelist: Any) -> Iterator[Any]:
+        for each in super().choices(changelist):
+            yield {**each, "display": in_words(str(each["display"]))}
+
+
 class QuarantinedAdmin(ReadOnly):
     """Reason and times, never the message itself: `annals quarantine show` has that."""
 
     list_display = ("why", "document", "place", "status", "seen")
-    list_filter = (OfGroup, "status", "reason", "topic")
+    list_filter = (OfGroup, "status", ("reason", OfReason), "topic")
     search_fields = ("=id", "=offset", "entity_id__exact", "detail")
     search_help_text = gettext_lazy("id of a document, number, offset, or words of the detail")
     ordering = ("-id",)
@@ -99,13 +111,14 @@ class QuarantinedAdmin(ReadOnly):
         return in_words(message.reason)
 
     @admin.display(description=gettext_lazy("detail"))
-    def said(self, message: Quarantined) -> str:
+    def said(self, message: Quarantined) -> SafeString:
         return details.in_words(message.detail)
 
     @admin.display(description=gettext_lazy("document"), ordering="entity_id")
     def document(self, message: Quarantined) -> str:
         """Which version it is, as far as it says so."""
-        words = [message.entity, message.entity_id]
+        kind = BY_NAME.get(message.entity)
+        words = [title(kind) if kind else message.entity, message.entity_id]
         if message.version is not None:
             words.append(_("version %(n)s") % {"n": message.version})
         return " ".join(filter(None, words)) or "—"
@@ -119,7 +132,9 @@ class QuarantinedAdmin(ReadOnly):
     def why_first(self, message: Quarantined) -> str:
         """Why it came here, where a retry failed for another reason."""
         first = message.first_reason
-        return f"{in_words(first)}: {details.in_words(message.first_detail)}" if first else "—"
+        if not first:
+            return "—"
+        return format_html("{}: {}", in_words(first), details.in_words(message.first_detail))
 
     @admin.display(description=gettext_lazy("first seen"), ordering="first_seen")
     def seen(self, message: Quarantined) -> str:

@@ -1,8 +1,11 @@
 """Why a message was not stored, in the language of the reader: what ingest.source and ingest.store
 say of it."""
 
+import re
 from typing import Final
 
+from django.utils.html import escape
+from django.utils.safestring import SafeString, mark_safe
 from django.utils.translation import gettext_noop as _
 
 from history.base.sentences import translated
@@ -73,6 +76,7 @@ _SAID: Final = (
 )
 
 
-def in_words(detail: str) -> str:
-    """A detail of the quarantine."""
-    return translated(detail, _SAID)
+def in_words(detail: str) -> SafeString:
+    """A detail of the quarantine as HTML: what is between `` is code."""
+    said = escape(translated(detail, _SAID))
+    return mark_safe(re.sub("`([^`]*)`", r"<code>\1</code>", said))  # noqa: S308 - escaped above

@@ -15,6 +15,7 @@ from django.db.models.expressions import RawSQL
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.shortcuts import render
 from django.urls import reverse
+from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 from django.views.decorators.http import require_http_methods
@@ -26,7 +27,7 @@ from history.reasons import REASONS
 from history.record import CLIENT_ID_LENGTH
 from history.requests.worker_shares import dear_view
 from ingest.completeness import figures
-from ingest.completeness.views import COUNTS, figure, why
+from ingest.completeness.views import COUNTS, figure, halted
 from ingest.models import Quarantined, QuarantineRequest
 from ingest.quarantine import details
 from ingest.quarantine.messages import FIELD, UNSETTLED
@@ -56,7 +57,7 @@ class Group:
         return str(REASONS.get(self.reason, self.reason))
 
     @property
-    def said(self) -> str:
+    def said(self) -> SafeString:
         """The detail in the language of the page."""
         return details.in_words(self.detail)
 
@@ -94,7 +95,6 @@ def page(request: HttpRequest) -> HttpResponse:
     with connection.cursor() as cursor:
         cursor.execute(_GROUPS, [list(UNSETTLED)])
         groups = [Group(*row) for row in cursor.fetchall()]
-    halted = [each for each in figures.entries(count_quarantine=False) if each.halted_at]
     context = {
         "title": _("Quarantine"),
         "groups": groups,
@@ -107,7 +107,7 @@ def page(request: HttpRequest) -> HttpResponse:
             )
             for each in QuarantineRequest.objects.order_by("-id")[:MOST_REQUESTS]
         ],
-        "halted": [(each, why(each.halted_why)) for each in halted],
+        "halted": halted(figures.entries(count_quarantine=False)),
         "may_ask": request.user.has_perm(ASK),
     }
     return render(

@@ -191,7 +191,7 @@ def test_the_page_says_what_is_wrong_with_the_store(ops: Client) -> None:
     )  # fmt: skip
     answer = ops.get("/admin/operations/")
     page = text(answer)
-    assert "Действовать сейчас, и ночью" in page
+    assert "Действуйте немедленно, даже ночью" in page
     assert "AnnalsHalted" in page
     assert "плохих сообщений подряд: 20" in page
     assert "/admin/completeness/" in answer.content.decode()

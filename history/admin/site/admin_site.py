@@ -101,8 +101,10 @@ class OwnFilters(ModelAdmin):  # type: ignore[type-arg]
         return any(lookup in self._lookups(each) for each in self.list_filter)
 
     def _lookups(self, name: Any) -> frozenset[str]:
-        """What a filter puts into the address. name: a field, with Django's filter, or a class of
-        ours. Raises FieldDoesNotExist."""
+        """What a filter puts into the address. name: a field, also with its filter, or a filter of
+        no field. Raises FieldDoesNotExist."""
+        if isinstance(name, tuple):
+            name = name[0]
         if not isinstance(name, str):
             return frozenset({name.parameter_name})
         related = self.opts.get_field(name).related_model
