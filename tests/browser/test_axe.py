@@ -11,18 +11,24 @@ from tests.browser.test_screens import R1, SCREENS, W1
 
 pytestmark = [pytest.mark.browser, pytest.mark.django_db]
 
-RUN = """async (tags) => (await axe.run(document, { runOnly: { type: "tag", values: tags } }))
-    .violations.map((each) => `${each.id}: ${each.nodes.map((one) => one.html).slice(0, 3)}`)"""
+RUN = """async ([options, kept]) => {
+    document.querySelectorAll(`.version:nth-child(n+${kept})`).forEach((one) => one.remove());
+    document.getAnimations().forEach((one) => one.finish());  // links fade to a new theme
+    return (await axe.run(document, options)).violations
+        .map((each) => `${each.id}: ${each.nodes.map((one) => one.html).slice(0, 3)}`);
+}"""
 TAGS = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"]
+ALL = {"runOnly": {"type": "tag", "values": TAGS}}
+CONTRAST = "color-contrast"  # half of the time; the only rule that a theme can break
+KEPT = 12  # of the versions of a page, which are all alike
 OPEN = "document.querySelectorAll('details').forEach((one) => { one.open = true; })"
 PAGES = {
     "support": [
         *SCREENS,
+        "/admin/at/A1/?time=today",
         f"{W1}versions/3/?as=json",
         f"{W1}?path=nothing",
         f"{W1}field/?path=/list",
-        "/admin/history/product-instance/A1/field/?path=/rate",
-        "/admin/client/?q=none",
         "/admin/nothing/",
         f"{R1}versions/9/",
         "/admin/applications/unseen/",
@@ -42,24 +48,28 @@ def axe() -> str:
     return (folder / "node_modules" / "axe-core" / "axe.min.js").read_text()
 
 
-def found(page: Page, axe: str) -> list[str]:
+def found(page: Page, axe: str, language: str = "ru") -> list[str]:
+    """In Russian in both themes; in another language without what they alone can break."""
     page.evaluate(OPEN)
     page.evaluate(axe)
-    violations: list[str] = page.evaluate(RUN, TAGS)
-    return violations
+    if language != "ru":
+        rules = {CONTRAST: {"enabled": False}}
+        return list(page.evaluate(RUN, [{**ALL, "rules": rules}, KEPT]))
+    page.emulate_media(color_scheme="light")
+    violations = page.evaluate(RUN, [ALL, KEPT])
+    page.emulate_media(color_scheme="dark")
+    return [*violations, *page.evaluate(RUN, [{"runOnly": [CONTRAST]}, KEPT])]
 
 
-@pytest.mark.parametrize(("language", "theme"), [("ru", "light"), ("en", "dark")])
+@pytest.mark.parametrize("language", ["ru", "en"])
 @pytest.mark.parametrize("login", PAGES)
-def test_axe_finds_nothing(
-    visit: Open, axe: str, seen: Seen, login: str, language: str, theme: str
-) -> None:
-    page = visit("/admin/", login=login, color_scheme=theme)
+def test_axe_finds_nothing(visit: Open, axe: str, seen: Seen, login: str, language: str) -> None:
+    page = visit("/admin/", login=login)
     page.context.add_cookies([{"name": "django_language", "value": language, "url": page.url}])
     faults = {}
     for address in PAGES[login]:
         page.goto(address)
-        if violations := found(page, axe):
+        if violations := found(page, axe, language):
             faults[address] = violations
     seen.faults.clear()  # a page that is not found is a fault elsewhere
     assert faults == {}
