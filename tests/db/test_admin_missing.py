@@ -1,12 +1,15 @@
 """The page of a version that the store does not have says why, and leads back."""
 
 from datetime import timedelta
+from typing import Any
 
+import msgspec
 import pytest
 from django.contrib.auth.models import User
 from django.test import Client
 
 from history.base import clock
+from history.models import ArchivedDay
 from tests.db.screens import A1, text
 from tests.db.store import T0, Store
 
@@ -47,3 +50,21 @@ def test_what_retention_removed(store: Store, support: Client) -> None:
     store.add("A1", 7, {"createdAt": created.isoformat()}, 0)
     said = text(support.get(f"{A1}versions/3/"))
     assert "Версия 3 удалена: вышел срок хранения." in said
+
+
+def test_what_may_be_in_the_archive(store: Store, support: Client, settings: Any) -> None:
+    settings.ANNALS = msgspec.structs.replace(settings.ANNALS, archive_url="/archive")
+    ArchivedDay.objects.create(
+        table="product_instance_aud", day=T0.date() - timedelta(days=150), rows=1, table_bytes=1,
+        file_bytes=1, digest="", files=[{"first": "A0", "last": "A9"}], archived_at=T0,
+    )  # fmt: skip
+    created = clock.now() - timedelta(days=200)
+    store.add("A1", 7, {"createdAt": created.isoformat()}, 0)
+    for address, said in (
+        (f"{A1}versions/3/", "Возможно, версия 3 в архиве. Администратор Annals"),
+        (A1, "Более ранние версии в архиве. Администратор Annals"),
+        (f"/admin/at/A1/?time={T0.date() - timedelta(days=100)}", "на этот момент в архиве."),
+        ("/admin/history/product-instance/A5/", "Возможно, документ есть в архиве."),
+    ):
+        assert said in text(support.get(address)), address
+    assert "архив" not in text(support.get("/admin/history/product-instance/B5/"))

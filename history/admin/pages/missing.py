@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from django.conf import settings
 from django.contrib import admin
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
@@ -10,6 +11,7 @@ from django.utils.translation import gettext as _
 from history import complete_to, trace
 from history.admin.parts import gaps, links
 from history.admin.parts.cards import title
+from history.archive import noted
 from history.entities import ENTITIES, Entity
 from history.timeline import Absence, NotFoundError, OlderThanRetentionError, Reader
 from history.trace import State
@@ -24,6 +26,7 @@ def not_found_page(
     if number is not None:
         found = trace.of_version(reader, entity, id, number)
         known = found.state not in (State.UNKNOWN, State.STORED)
+        known = known and reason.why is not Absence.ARCHIVED
         why = "" if known else _version_note(number, reason.why)
         if found.state is not State.STORED:  # the number is stored, of another moment
             fate = gaps.said(found)[0 if known else 1 :]
@@ -34,6 +37,8 @@ def not_found_page(
             "The store has nothing with this id in the days that are kept. Check the id; "
             "it may also be of another kind of entity."
         )
+        if settings.ANNALS.archive_url and noted.may_have(entity, id):
+            why += " " + _("It may be in the archive.") + " " + gaps.ask_archive()
     return render(
         request,
         "history/missing.html",
@@ -56,7 +61,10 @@ def not_found_page(
 def _version_note(number: int, why: Absence | None) -> str:
     if why is None:
         return _("The history has no version {n}.").format(n=number)
-    if why in (Absence.REMOVED, Absence.ARCHIVED):
+    if why is Absence.ARCHIVED:
+        text = _("Version {n} may be in the archive.").format(n=number)
+        return f"{text} {gaps.ask_archive()}"
+    if why is Absence.REMOVED:
         note = _("Version {n} was removed: it is past the days that are kept.")
         return note.format(n=number)
     return f"{gaps.absent(number, why)}."

@@ -6,7 +6,7 @@ from django.utils.translation import gettext as _
 
 from history import timeline
 from history.admin.pages.missing import not_found_page
-from history.admin.parts import heads, links
+from history.admin.parts import gaps, heads, links
 from history.admin.parts.cards import fields_of, title, utc
 from history.admin.parts.change_rows import change_rows, ordered
 from history.admin.parts.clerk import activity
@@ -78,6 +78,9 @@ def _nothing(error: timeline.NotFoundError) -> str:
         return _(
             "The versions of that moment are not in the store: removed by age, or never arrived."
         )
+    if error.why is Absence.ARCHIVED:
+        text = _("The versions of that moment may be in the archive. {ask}")
+        return text.format(ask=gaps.ask_archive())
     if isinstance(error, OlderThanRetentionError):
         return _("The versions of that moment were removed: they are past the days that are kept.")
     if error.why is None:

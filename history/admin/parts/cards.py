@@ -203,7 +203,9 @@ def _rest(version: Version, rows: ChangeRows, path: str | None) -> str:
 
 
 def _note(version: Version) -> str:
-    if version.older in (Absence.REMOVED, Absence.ARCHIVED):
+    if version.older is Absence.ARCHIVED:
+        return _("Older versions are in the archive. {ask}").format(ask=gaps.ask_archive())
+    if version.older is Absence.REMOVED:
         return _("Older versions were removed: they are past the days that are kept.")
     if version.came and version.older:
         return _("Older versions are not all in the store.")

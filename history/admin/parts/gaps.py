@@ -82,6 +82,10 @@ def absent(number: int, why: Absence | None) -> str:
     return text.format(n=number)
 
 
+def ask_archive() -> str:
+    return _("The administrator of Annals can bring back days of the archive.")
+
+
 def _missing(run: range, why: Absence | None) -> str:
     if len(run) == 1:
         return absent(run[0], why)
