@@ -59,7 +59,21 @@ def main(given: Sequence[str] | None = None) -> None:
     """given: the command line with the name of the program; default: that of this process."""
     argv = list(sys.argv if given is None else given)
     program = Path(argv[0]).name.replace("__main__.py", "annals")
-    run(lambda: _command(program, argv[1:]))
+    code = 0
+    try:
+        run(lambda: _command(program, argv[1:]))
+    except SystemExit as ended:
+        if argv[1:2] != ["consume"]:
+            raise
+        code = int(ended.code or 0)
+    if argv[1:2] == ["consume"] and "confluent_kafka" in sys.modules:
+        # Its clients may still wait for brokers. An answer that comes when Python has ended, and
+        # the process has not, would be a SIGSEGV.
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+    if code:
+        sys.exit(code)
 
 
 def run(command: Callable[[], object]) -> None:

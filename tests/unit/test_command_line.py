@@ -111,6 +111,35 @@ def test_an_error_is_one_line(
     assert printed.count("\n") == (1 if said else 0)
 
 
+# An answer of Kafka's client comes after the end of Python, and before that of the process.
+LATE = """
+import builtins, ctypes, gc
+import confluent_kafka as ck
+from confluent_kafka.admin import AdminClient
+from annals import command_line
+
+class Cycle: ...
+
+def consume(*_):
+    keep = Cycle()
+    keep.itself, keep.client = keep, AdminClient({"bootstrap.servers": "127.0.0.1:1"})
+    keep.client.describe_topics(ck.TopicCollection(["t"]), request_timeout=0.3)
+    gc.freeze()
+    raise SystemExit(3)
+
+libc = ctypes.CDLL(None)
+sleep = ctypes.cast(libc.usleep, ctypes.c_void_p)
+libc.__cxa_atexit(sleep, ctypes.c_void_p(900_000), None)
+command_line._command = consume
+command_line.main(["annals", "consume"])
+"""
+
+
+def test_an_answer_that_comes_too_late_does_not_crash_the_consumer() -> None:
+    done = subprocess.run([sys.executable, "-c", LATE], cwd=ROOT, capture_output=True, timeout=60)
+    assert done.returncode == 3, done.stderr
+
+
 # What Django's start, the pages, logins and archives need.
 HEAVY = (
     "confluent_kafka cryptography django.db.models history.admin.pages history.api history.masking"
