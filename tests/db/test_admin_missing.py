@@ -10,6 +10,7 @@ from django.test import Client
 
 from history.base import clock
 from history.models import ArchivedDay
+from ingest.models import Quarantined
 from tests.db.screens import A1, text
 from tests.db.store import T0, Store
 
@@ -68,3 +69,15 @@ def test_what_may_be_in_the_archive(store: Store, support: Client, settings: Any
     ):
         assert said in text(support.get(address)), address
     assert "архив" not in text(support.get("/admin/history/product-instance/B5/"))
+
+
+def test_what_could_not_be_stored_is_found_by_its_document(store: Store, support: Client) -> None:
+    Quarantined.objects.create(
+        topic="t", topic_id="u", partition=0, offset=1, value=b"{}", reason="bad_updated_at",
+        detail="", entity="product-instance", entity_id="Q1", version=3, first_seen=T0,
+    )  # fmt: skip
+    for address in ("/admin/history/?q=Q1", "/admin/history/product-instance/Q1/"):
+        said = text(support.get(address))
+        assert "Версия 3 пришла" in said
+        assert "находится в карантине: неверный updatedAt." in said
+    assert "в карантине" not in text(support.get("/admin/history/?q=Q2"))

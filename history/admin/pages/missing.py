@@ -14,6 +14,7 @@ from history.admin.parts.cards import title
 from history.archive import noted
 from history.entities import ENTITIES, Entity
 from history.timeline import Absence, NotFoundError, OlderThanRetentionError, Reader
+from history.timeline.query import storable
 from history.trace import State
 
 
@@ -37,6 +38,7 @@ def not_found_page(
             "The store has nothing with this id in the days that are kept. Check the id; "
             "it may also be of another kind of entity."
         )
+        fate = gaps.held(entity, [id]).get(id, ()) if storable(id) else ()
         if settings.ANNALS.archive_url and noted.may_have(entity, id):
             why += " " + _("It may be in the archive.") + " " + gaps.ask_archive()
     return render(

@@ -18,8 +18,8 @@ from history.admin.parts.found import Group, key_title, make_groups
 from history.admin.parts.id_spellings import SIGNS, spellings
 from history.admin.site.access import may_view_history
 from history.entities import ENTITIES
-from history.record import ID_LENGTH
 from history.timeline import BadParameterError, Reader, Results
+from history.timeline.query import storable
 
 MAX_QUERIES = 40
 PAGE = "page"
@@ -48,6 +48,7 @@ def page(request: HttpRequest, reader: Reader) -> HttpResponse:
             "found": any(group.hits for group in groups),
             "shown": sum(len(group.hits) for group in groups),
             "missing": missing,
+            "held": _held(missing),
             "in_old": _in_old(missing),
             "notes": notes,
             "more_url": _more(groups),
@@ -118,11 +119,21 @@ def _by_number(results: Mapping[str, Results]) -> str:
     return texts[0] if len(texts) == len(results) == 1 else ""
 
 
+def _held(missing: Sequence[str]) -> list[tuple[str, str, list[str]]]:
+    """Id, kind and sentences of what came, but could not be stored."""
+    ids = [text for text in missing if storable(text)]
+    return [
+        (id, title(entity), said)
+        for entity in ENTITIES
+        for id, said in (gaps.held(entity, ids) if ids else {}).items()
+    ]
+
+
 def _in_old(missing: Sequence[str]) -> list[tuple[str, list[tuple[str, str]]]]:
     """Where what was not found opens if the old service has it."""
     if fallback.service() is None:
         return []
-    ids = [text for text in missing if len(text) <= ID_LENGTH and "\0" not in text]
+    ids = [text for text in missing if storable(text)]
     kinds = [entity for entity in ENTITIES if not entity.parent or len(ids) == 1]
     return [(id, [(title(kind), links.landing(kind, id)) for kind in kinds]) for id in ids]
 

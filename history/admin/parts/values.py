@@ -58,7 +58,7 @@ def money(text: str) -> str:
 
 def date(found: re.Match[str]) -> str:
     """A match of MOMENT for pages without JavaScript, in the zone it was written in."""
-    day = _("{day}.{month}.{year}").format(**found.groupdict())
+    day = _("{year}-{month}-{day}").format(**found.groupdict())
     return f"{day} {found['time']} {_zone(found)}" if found["time"] else day
 
 

@@ -2,7 +2,8 @@
    then times are shown as UTC. */
 "use strict";
 {
-    const language = document.documentElement.lang || "ru";
+    const given = document.documentElement.lang || "ru";
+    const language = given === "en" ? "en-GB" : given;
     const own = Intl.DateTimeFormat().resolvedOptions().timeZone || "UTC";
     const zone = document.querySelector("meta[name=zone]")?.content || own;
     // For what the server writes: files, notes, weeks.
