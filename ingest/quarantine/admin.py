@@ -11,10 +11,9 @@ from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.urls import reverse
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
+from django.utils.translation import get_language, gettext_lazy
 from django.utils.translation import gettext as _
-from django.utils.translation import gettext_lazy
 
-from history.admin.parts.cards import title
 from history.base import clock
 from history.entities import BY_NAME
 from history.reasons import REASONS
@@ -118,7 +117,8 @@ class QuarantinedAdmin(ReadOnly):
     def document(self, message: Quarantined) -> str:
         """Which version it is, as far as it says so."""
         kind = BY_NAME.get(message.entity)
-        words = [title(kind) if kind else message.entity, message.entity_id]
+        name = kind and (kind.title_ru if get_language() == "ru" else kind.title)
+        words = [name or message.entity, message.entity_id]
         if message.version is not None:
             words.append(_("version %(n)s") % {"n": message.version})
         return " ".join(filter(None, words)) or "—"
