@@ -127,7 +127,8 @@ def _next(one: TableDay) -> Iterator[str]:
     if pack_after and not one.packed and one.part.rows and one.day <= one.today:
         yield gettext("packed after {day}").format(day=one.day + timedelta(pack_after))
     seal_after = annals.seal_days if versions else journal.ROWS.closed.seal_after
-    if seal_after and one.sealed is None and one.archived is None and one.day <= one.today:
+    open_ = one.sealed is None and one.archived is None
+    if seal_after and open_ and one.part.rows and one.day <= one.today:
         yield gettext("sealed after {day}").format(day=one.day + timedelta(seal_after))
     kept = annals.retention_days if versions else annals.journal_days
     if one.held:
