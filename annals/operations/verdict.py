@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import date, timedelta
 from operator import eq, gt, lt
 from typing import Final
@@ -32,7 +32,8 @@ Values = dict[str, dict[Labels, float]]
 @dataclass(frozen=True, slots=True)
 class Check:
     """found: the places where it is not well, given the samples. page: act now, also at night.
-    what: it is not well; do: what helps. url: the name of a page."""
+    what: it is not well; do: what helps. url: the name of a page. where: the places that were
+    found."""
 
     alert: str
     page: bool
@@ -40,18 +41,7 @@ class Check:
     what: Promise
     do: Promise
     url: str
-
-
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """What is not well. where: places, for people."""
-
-    alert: str
-    page: bool
-    what: Promise | str
-    do: Promise | str
-    where: Sequence[str]
-    url: str
+    where: Sequence[str] = ()
 
     @property
     def more(self) -> int:
@@ -211,27 +201,28 @@ CHECKS: Final = (
 )  # fmt: skip
 
 
+FULL: Final = Check("AnnalsDiskFills", False, lambda _: (), _("The disk fills."),
+    _("Keep fewer days, archive them, or get a larger disk."), DAYS)  # fmt: skip
+DO: Final = _("Run it, and look why cron did not.")
+LATE: Final = Check("", False, lambda _: (), _("A cron job did not run in time."), DO, "")
+FAILED: Final = replace(LATE, what=_("A cron job failed."))
+
+
 def findings(
     families: Iterable[Metric], jobs: Iterable[Job], full: date | None = None
-) -> list[Finding]:
+) -> list[Check]:
     """What is not well, the worst first. Of samples with one place the last counts. jobs: of
     annals.operations.jobs. full: the day on which the disk is."""
     values: Values = defaultdict(dict)
     for family in families:
         for sample in family.samples:
             values[sample.name][tuple(sample.labels.values())] = sample.value
-    found = [
-        Finding(check.alert, check.page, check.what, check.do, places, check.url)
-        for check in CHECKS
-        if (places := [*check.found(values)])
-    ]
+    found = [replace(each, where=[*each.found(values)]) for each in CHECKS]
     if full:
         soon = full <= clock.now().date() + FULL_SOON
-        do = _("Keep fewer days, archive them, or get a larger disk.")
-        found.append(Finding("AnnalsDiskFills", soon, _("The disk fills."), do, [str(full)], DAYS))
+        found.append(replace(FULL, page=soon, where=[str(full)]))
     for job in jobs:
         if job.late or job.failed:
-            what = _("A cron job did not run in time.") if job.late else _("A cron job failed.")
-            do = _("Run it, and look why cron did not.")
-            found.append(Finding(job.runbook, False, what, do, [job.command], ""))
-    return sorted(found, key=lambda each: not each.page)
+            kind = LATE if job.late else FAILED
+            found.append(replace(kind, alert=job.runbook, where=[job.command]))
+    return sorted((each for each in found if each.where), key=lambda each: not each.page)

@@ -14,10 +14,10 @@ from pytest_django import Settings
 
 from annals import env
 from annals.metrics import REGISTER
-from annals.operations import jobs, verdict
+from annals.operations import jobs
 from annals.operations.disk import disk
 from annals.operations.pace import HEIGHT, picture
-from annals.operations.verdict import CHECKS, Beyond, Check, Finding, findings
+from annals.operations.verdict import CHECKS, Beyond, Check, findings
 from history.base import clock
 from history.daily.days import DayState
 from history.gap_models import GapRun
@@ -237,6 +237,9 @@ def test_the_day_on_which_the_disk_is_full(db: None, settings: Settings) -> None
         found = disk([part])
         assert found.a_day == 10**10
         assert found.full == today + timedelta(days=(10**11 - found.used) // 10**10)
+        for day, page in ((found.full, False), (today, True)):
+            [one] = findings((), (), day)
+            assert (one.alert, one.page, one.where) == ("AnnalsDiskFills", page, [str(day)])
         settings.ANNALS = env.read({"ANNALS_DISK_GB": "400", "ANNALS_RETENTION_DAYS": "30"})
         assert disk([part]).full is None
 
@@ -244,5 +247,3 @@ def test_the_day_on_which_the_disk_is_full(db: None, settings: Settings) -> None
 def test_nothing_is_drawn_with_styles_of_its_own(ops: Client) -> None:
     page = ops.get("/admin/operations/").content.decode()
     assert not re.search(r'\sstyle="', page)
-    assert isinstance(verdict.CHECKS[0], verdict.Check)
-    assert Finding
