@@ -14,20 +14,19 @@ from django.template.defaultfilters import filesizeformat
 from django.utils.translation import gettext as _
 from prometheus_client.core import Metric
 
-from annals.access.journal import days as journal
 from annals.access.journal.words import Outcome
 from annals.access.models import JournalEntry
 from annals.observe import metrics
 from annals.operations.disk import disk
 from annals.operations.jobs import jobs
 from annals.operations.pace import picture
-from annals.operations.verdict import MOST_PLACES, findings
+from annals.operations.verdict import MOST_PLACES, Values, findings, values_of
 from history import complete_to
 from history.base import clock
 from history.entities import ENTITIES
 from history.gaps import read as gaps
 from history.models import ArchivedDay, SealedDay
-from history.partitions import catalog, state
+from history.partitions import catalog
 from history.partitions.plan import Policy
 from history.reasons import REASONS
 from history.requests.worker_shares import dear_view
@@ -43,8 +42,9 @@ NOT_DROPPED = timedelta(hours=26)
 @dear_view
 def page(request: HttpRequest) -> HttpResponse:
     """What is not well comes from the metrics, as the alerts do; the rest are their figures."""
-    its_jobs, days = list(jobs()), _days()
-    found = findings([*metrics.STORE.collect(), *_left()], its_jobs, days["disk"].full)
+    values = values_of([*metrics.STORE.collect(), *_left()])
+    its_jobs, days = list(jobs()), _days(values)
+    found = findings(values, its_jobs, days["disk"].full)
     context = {
         "title": _("Operations"),
         "worst": found[0] if found else None,
@@ -87,15 +87,14 @@ def _left() -> Iterator[Metric]:
     yield from metrics.tables(policy, ["overdue"])
 
 
-def _days() -> dict[str, Any]:
+def _days(values: Values) -> dict[str, Any]:
     """The days of the tables, and the disk."""
-    found = state.status(Policy.at(clock.now(), settings.ANNALS), journal.tables())
-    run = state.latest()
+    ahead = min(values["annals_store_days_ahead"].values(), default=0)
     parts = catalog.read(connection, [entity.table for entity in ENTITIES])
     space = disk(parts)
     return {
-        "ahead": max(0, min(each.ahead for each in found)),
-        "held": run.held if run else 0,
+        "ahead": max(0, int(ahead)),
+        "held": int(values["annals_maintain_held"].get((), 0)),
         "packed": SealedDay.objects.exclude(packed_at=None).values("day").distinct().count(),
         "archived": ArchivedDay.objects.values("day").distinct().count(),
         "disk": space,

@@ -208,15 +208,18 @@ LATE: Final = Check("", False, lambda _: (), _("A cron job did not run in time."
 FAILED: Final = replace(LATE, what=_("A cron job failed."))
 
 
-def findings(
-    families: Iterable[Metric], jobs: Iterable[Job], full: date | None = None
-) -> list[Check]:
-    """What is not well, the worst first. Of samples with one place the last counts. jobs: of
-    annals.operations.jobs. full: the day on which the disk is."""
+def values_of(families: Iterable[Metric]) -> Values:
+    """The samples by metric and labels. Of two samples with the same the last counts."""
     values: Values = defaultdict(dict)
     for family in families:
         for sample in family.samples:
             values[sample.name][tuple(sample.labels.values())] = sample.value
+    return values
+
+
+def findings(values: Values, jobs: Iterable[Job], full: date | None = None) -> list[Check]:
+    """What is not well, the worst first. jobs: of annals.operations.jobs. full: the day on which
+    the disk is."""
     found = [replace(each, where=[*each.found(values)]) for each in CHECKS]
     if full:
         soon = full <= clock.now().date() + FULL_SOON

@@ -17,7 +17,7 @@ from annals.metrics import REGISTER
 from annals.operations import jobs
 from annals.operations.disk import disk
 from annals.operations.pace import HEIGHT, picture
-from annals.operations.verdict import CHECKS, Beyond, Check, findings
+from annals.operations.verdict import CHECKS, Beyond, Check, findings, values_of
 from history.base import clock
 from history.daily.days import DayState
 from history.gap_models import GapRun
@@ -92,7 +92,7 @@ def test_every_check_is_an_alert_with_its_limit_and_severity() -> None:
         assert metrics[0].name in rule["expr"]
         assert limit in " ".join(rule["expr"].split()), check.alert
         assert check.page is (rule["labels"]["severity"] == "page"), check.alert
-        assert [each.alert for each in findings(metrics, ())] == [check.alert]
+        assert [each.alert for each in findings(values_of(metrics), ())] == [check.alert]
     for alert, late in jobs.LATE.items():
         assert f"### {alert}\n" in RUNBOOK.read_text()
         if alert != "AnnalsQuarantine":
@@ -114,7 +114,7 @@ def test_every_other_alert_needs_the_past_or_another_process() -> None:
 
 def test_the_worst_is_first_and_a_place_is_named(settings: Settings) -> None:
     halted = gauge("annals_store_halted", 1, **PLACE)
-    found = findings([*FIRING["AnnalsQuarantine"][0], halted], ())
+    found = findings(values_of([*FIRING["AnnalsQuarantine"][0], halted]), ())
     assert [each.alert for each in found] == ["AnnalsHalted", "AnnalsQuarantine"]
     assert list(found[0].where) == [f"{TOPIC}[2]"]
     assert found[0].runbook == ""
@@ -124,7 +124,7 @@ def test_the_worst_is_first_and_a_place_is_named(settings: Settings) -> None:
 
 def test_a_consumer_that_is_away_is_not_taken_for_brokers_that_are() -> None:
     both = (*FIRING["AnnalsConsumerSilent"][0], *FIRING["AnnalsBrokersSilent"][0])
-    assert [each.alert for each in findings(both, ())] == ["AnnalsConsumerSilent"]
+    assert [each.alert for each in findings(values_of(both), ())] == ["AnnalsConsumerSilent"]
 
 
 def test_a_job_that_did_not_run_is_not_well(db: None) -> None:
@@ -138,9 +138,9 @@ def test_a_job_that_did_not_run_is_not_well(db: None) -> None:
     assert late() == set()
     GapRun.objects.update(started_at=now - timedelta(hours=5))
     assert late() == {"annals gaps"}
-    assert [each.alert for each in findings((), jobs.jobs())] == ["AnnalsGapsUnknown"]
+    assert [each.alert for each in findings(values_of(()), jobs.jobs())] == ["AnnalsGapsUnknown"]
     MaintainRun.objects.update(exit_code=2)
-    assert {each.alert for each in findings((), jobs.jobs())} == {
+    assert {each.alert for each in findings(values_of(()), jobs.jobs())} == {
         "AnnalsGapsUnknown",
         "AnnalsMaintainFails",
     }
@@ -238,7 +238,7 @@ def test_the_day_on_which_the_disk_is_full(db: None, settings: Settings) -> None
         assert found.a_day == 10**10
         assert found.full == today + timedelta(days=(10**11 - found.used) // 10**10)
         for day, page in ((found.full, False), (today, True)):
-            [one] = findings((), (), day)
+            [one] = findings(values_of(()), (), day)
             assert (one.alert, one.page, one.where) == ("AnnalsDiskFills", page, [str(day)])
         settings.ANNALS = env.read({"ANNALS_DISK_GB": "400", "ANNALS_RETENTION_DAYS": "30"})
         assert disk([part]).full is None
