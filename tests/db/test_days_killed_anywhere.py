@@ -1,17 +1,22 @@
 """A run that ends between any two statements loses no row, and the next run completes its work."""
 
+import shutil
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from django.db import connection as django_connection
 from django.db import connections
 
+from history import packing
+from history.archive import manifest
 from history.archive.restore import restore
 from history.archive.store import Store
 from history.archive.write import DayArchiver
 from history.daily import days
+from history.daily.canonical import versions
 from history.daily.window import Window
 from history.models import ArchivedDay
 from history.partitions.maintain import maintain
@@ -80,23 +85,43 @@ def kill_everywhere(act: Callable[[], object]) -> Iterator[int]:
     raise AssertionError("it never came to its end")
 
 
-def test_maintain_that_archives_and_drops(tmp_path: Path) -> None:
-    count, store = 0, Store(str(tmp_path / "0"))
+def in_table() -> list[tuple[Any, ...]]:
+    """The whole rows of the old day."""
+    with raw() as plain:
+        return list(versions(plain, PRODUCT, days.locate(plain, TABLE, OLD).child))
 
-    def setup() -> None:
+
+def in_archive(store: Store) -> list[tuple[Any, ...]]:
+    known = manifest.load(store, TABLE, OLD)
+    return [] if known is None else list(manifest.rows(store, known))
+
+
+def test_maintain_that_archives_and_drops_a_packed_day(tmp_path: Path) -> None:
+    count, begin, store = 0, tmp_path / "begin", Store(str(tmp_path / "0"))
+    fresh()
+    with raw() as plain:
+        fill(plain, *FIRST)
+    assert maintain(POLICY, archiver=DayArchiver(Store(str(begin)))).dropped == [NAME]
+    known, expected = ArchivedDay.objects.get(), in_archive(Store(str(begin)))
+
+    def setup() -> list[tuple[Any, ...]]:
         nonlocal store
         fresh()
+        shutil.copytree(begin, tmp_path / str(count))
+        known.save(force_insert=True)
         store = Store(str(tmp_path / str(count)))
         with raw() as plain:
-            fill(plain, *FIRST)
-            assert maintain(POLICY, archiver=DayArchiver(store)).dropped == [NAME]
             fill(plain, *LATER)
+            fill(plain, *LATER, version=2)
+            before = in_table() if count == 0 else []
+            packing.pack(plain, PRODUCT, OLD)
+        return before
 
-    setup()
+    expected = sorted([*expected, *setup()])
     for _ in kill_everywhere(lambda: maintain(POLICY, archiver=DayArchiver(store))):
         assert somewhere(store) == {*FIRST, *LATER}
         assert maintain(POLICY, archiver=DayArchiver(store)).exit_code == 0
-        assert archived(store) == [*FIRST, *LATER]
+        assert in_archive(store) == expected
         assert NAME not in names()
         count += 1
         setup()
@@ -126,12 +151,16 @@ def test_a_row_that_arrives_after_the_kill_is_kept(tmp_path: Path) -> None:
 
 
 def test_restore(tmp_path: Path) -> None:
+    """Of a day that was packed when it was archived."""
     store = Store(str(tmp_path))
     fresh()
     with raw() as plain:
         fill(plain, *FIRST)
+        expected = in_table()
+        packing.pack(plain, PRODUCT, OLD)
         maintain(POLICY, archiver=DayArchiver(store))
         fill(plain, *LATER)
+    later = in_table()
 
     def run() -> None:
         django_connection.ensure_connection()
@@ -139,12 +168,8 @@ def test_restore(tmp_path: Path) -> None:
 
     count = 0
     for _ in kill_everywhere(run):
-        with raw() as plain:
-            found = plain.execute(f"SELECT id FROM {TABLE} ORDER BY id").fetchall()
-        assert [id_ for (id_,) in found] == LATER
+        assert in_table() == later
         assert names() == [NAME, days.partition_name(TABLE, TODAY)]
         count += 1
-    with raw() as plain:
-        found = plain.execute(f"SELECT id FROM {TABLE} ORDER BY id").fetchall()
-    assert [id_ for (id_,) in found] == [*FIRST, *LATER]
+    assert in_table() == [*expected, *later]
     assert count > 10
