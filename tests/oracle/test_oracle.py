@@ -8,7 +8,7 @@ import inspect
 import json
 import os
 from collections import Counter
-from datetime import timedelta
+from datetime import date, timedelta
 from itertools import groupby
 from operator import itemgetter
 from types import ModuleType
@@ -25,9 +25,13 @@ from msgspec.structs import replace
 from psycopg import sql
 
 from history import packing
+from history.archive import provenance
 from history.archive.read import ArchivedVersion
 from history.archive.store import Store as Files
+from history.archive.write import archive
+from history.blocks import dictionaries
 from history.blocks import stored as stored_rows
+from history.blocks.dictionaries import Dictionary
 from history.blocks.form import Packer, cut
 from history.daily import canonical, days
 from history.entities import BY_NAME, ENTITIES, Entity
@@ -194,26 +198,36 @@ def test_every_answer_is_that_of_the_reference(
     compare_all(store, api, made, data)
 
 
-@settings(budget, max_examples=max(5, HISTORIES // 4))
+@settings(budget, max_examples=max(4, HISTORIES // 4))
 @given(made=histories(), data=st.data())
 def test_every_answer_of_packed_days_is_that_of_the_reference(
-    store: Store, api: Api, made: list[Made], data: st.DataObject
+    store: Store,
+    api: Api,
+    tmp_path_factory: pytest.TempPathFactory,
+    monkeypatch: pytest.MonkeyPatch,
+    made: list[Made],
+    data: st.DataObject,
 ) -> None:
-    """Most versions are in blocks; the others came late."""
-    compare_all(store, api, made, data, packed=True)
+    """Most versions are in blocks; the others came late. Then a day leaves for the archive."""
+    files = Files(str(tmp_path_factory.mktemp("archive")))
+    given = replace(django_settings.ANNALS, archive_url=files.place)
+    monkeypatch.setattr(django_settings, "ANNALS", given)
+    compare_all(store, api, made, data, files=files)
 
 
 LATE = st.sampled_from([False, False, False, True])
+DICTIONARY = Dictionary(b'{"docs": [{"pid": "a", "id": "x"}], "clientId": "C1", "rate": 12345.10}')
 
 
 def pack(draw: Any) -> None:
     """Put the versions of each document and day into blocks, but for some."""
     plain = connection.connection
+    dictionaries.keep(plain, ENTITIES[0].table, DICTIONARY)
     for entity, day in {(entity, moment.date()) for entity in ENTITIES for moment in MOMENTS}:
         table = days.locate(plain, entity.table, day).child
         rewrite = packing._Rewrite(plain, entity, day, 0, lambda _: None)
         rows = [row for row in canonical.versions(plain, entity, table) if not draw(LATE)]
-        packer = Packer(None)
+        packer = Packer(draw(st.sampled_from([None, DICTIONARY])))
         made = [
             packer.pack(block) for _, of in groupby(rows, itemgetter(0)) for block in cut(list(of))
         ]
@@ -325,20 +339,32 @@ def move(made: list[Made], draw: Any, patched: pytest.MonkeyPatch) -> None:
     COUNTS["versions in the old service"] += len(found)
 
 
+def archived(files: Files, day: date) -> None:
+    """Move a day out of the tables."""
+    plain = connection.connection
+    for entity in ENTITIES:
+        table = days.locate(plain, entity.table, day).child
+        if stored_rows.count(plain, table):
+            provenance.note(archive(plain, files, entity, day, table))
+            plain.execute(sql.SQL("DELETE FROM {}").format(table))
+            COUNTS["archived days"] += 1
+
+
 def compare_all(
     store: Store,
     api: Api,
     made: list[Made],
     data: st.DataObject,
     *,
-    packed: bool = False,
+    files: Files | None = None,
     old: pytest.MonkeyPatch | None = None,
 ) -> None:
-    """Store these versions, compare every answer, and remove them."""
+    """Store these versions, compare every answer, and remove them. files: of an archive: the days
+    are packed before, and at last one is archived."""
     with transaction.atomic():
         COUNTS["histories"] += 1
         world = stored(store, made, data.draw(batches(made)))
-        if packed:
+        if files:
             pack(data.draw)
         if old:
             move(made, data.draw, old)
@@ -354,6 +380,10 @@ def compare_all(
         # The search is of the store alone.
         for text in () if old else ("A1", "C1", "77", " 77", "nobody", "A2"):
             checks.search(api, world, text, data.draw(SIZES))
+        if files:
+            archived(files, data.draw(st.sampled_from(MOMENTS)).date())
+            for entity in world.entities():
+                _timelines(api, world, entity, data.draw, archive="true")
         transaction.set_rollback(True)
 
 
