@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from django.db import connection, transaction
 
-from history.blocks.stored import versions
+from history.blocks.stored import texts, versions
 from history.entities import Entity
 from history.gaps.scan import lock
 from history.record import ChangeType
@@ -18,9 +18,9 @@ DELETE FROM gap_pending WHERE entity = %s AND id = ANY(ARRAY(
     SELECT id FROM gap_pending WHERE entity = %s ORDER BY id LIMIT %s)) RETURNING id
 """
 _LOWEST = """
-SELECT d.id, d.lowest, row.type, row.updated_at, row.created
+SELECT d.id, d.lowest, row.type, row.updated_at, row.created, row.packed, stored_at, position
 FROM {document} d LEFT JOIN LATERAL (
-    SELECT type, updated_at, {created} AS created FROM {rows} t
+    SELECT type, updated_at, {created} AS created, {block} FROM {rows} t
     WHERE t.id = d.id AND t.version = d.lowest ORDER BY updated_at LIMIT 1
 ) AS row ON true
 WHERE d.entity = %s AND d.id = ANY(%s) AND d.judged IS DISTINCT FROM d.lowest
@@ -30,6 +30,8 @@ UPDATE {document} d SET judged = v.lowest, begun = v.begun, since = v.since
 FROM unnest(%s::varchar[], %s::int[], %s::bool[], %s::timestamptz[]) AS v(id, lowest, begun, since)
 WHERE d.entity = %s AND d.id = v.id
 """
+_BLOCK = "packed, stored_at, position"
+_NO_BLOCK = "NULL::bytea AS packed, updated_at AS stored_at, 1 AS position"
 # As fetched: of a kind that has no createdAt nothing is.
 _CREATED = "CASE WHEN %s::text IS NOT NULL THEN created END"
 # The missing versions that are gaps now, with their neighbours: retention may have removed both.
@@ -165,23 +167,36 @@ def _names(cursor: Any, entity: Entity, ids: Sequence[str], apart: bool) -> dict
         values = {"entity": entity.name, "ids": ids, "created_at": entity.created_at}
         cursor.execute(_CITUS_STATE, values)
         cursor.execute(_CITUS_NEIGHBOURS.format(table=table), values)
-        return {"document": "gap_state", "rows": "gap_row", "created": _CREATED}
+        names = {"document": "gap_state", "rows": "gap_row"}
+        return {**names, "created": _CREATED, "block": _NO_BLOCK}
     cursor.execute("SET LOCAL enable_seqscan = off")
-    return {"document": "gap_document", "rows": table, "created": "data->>%s::text"}
+    names = {"document": "gap_document", "rows": table}
+    return {**names, "created": "data->>%s::text", "block": _BLOCK}
 
 
 def _beginnings(cursor: Any, entity: Entity, names: Mapping[str, str], ids: Sequence[str]) -> None:
     """Find out for documents with a new lowest version whether older ones are missing."""
     cursor.execute(_LOWEST.format(**names), [entity.created_at, entity.name, ids])
     columns: tuple[list[Any], ...] = ([], [], [], [])
-    for id, lowest, kind, made_at, created in cursor.fetchall():
+    for id, lowest, kind, made_at, created, *block in cursor.fetchall():
         begun = lowest == 0 or kind == ChangeType.CREATE
-        for column, value in zip(
-            columns, (id, lowest, begun, None if begun else _since(created, made_at)), strict=True
-        ):
+        said = None if begun else created or _created(cursor, entity, id, *block)
+        for column, value in zip(columns, (id, lowest, begun, _since(said, made_at)), strict=True):
             column.append(value)
     for document in dict.fromkeys(("gap_document", names["document"])):
         cursor.execute(_JUDGED.format(document=document), [*columns, entity.name])
+
+
+def _created(
+    cursor: Any, entity: Entity, id: str, packed: bytes | None, stored_at: Any, position: int
+) -> str | None:
+    """The createdAt of a version in a block."""
+    if packed is None:
+        return None
+    text = texts(connection.connection, entity.table, id, stored_at, packed)[position - 1]
+    cursor.execute("SELECT %s::jsonb->>%s::text", [text.decode(), entity.created_at])
+    [(found,)] = cursor.fetchall()
+    return None if found is None else str(found)
 
 
 def _since(created: str | None, made_at: datetime | None) -> datetime | None:

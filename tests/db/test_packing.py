@@ -385,14 +385,18 @@ def test_gaps_and_search_keys_are_found_in_blocks() -> None:
             for part in reversed(path):
                 data = {part: data}
             store.add("g1", version, data, version)
+        made = T0 - timedelta(days=1)
+        for version in (3, 4):
+            store.add("g2", version, {"createdAt": made.isoformat()}, version)
         packing.pack(plain, ROOT, DAY)
     call_command("search", "index", stdout=io.StringIO(), stderr=io.StringIO())
     assert set(SearchKey.objects.filter(id="g1").values_list("name", "value")) == {
         (name, f"key {version}") for version in (0, 1, 2, 5, 6)
     }
     call_command("gaps", stdout=io.StringIO(), stderr=io.StringIO())
-    gap = VersionGap.objects.get()
-    assert (gap.document, gap.first, gap.last) == ("g1", 3, 4)
+    assert GapDocument.objects.get(id="g2").since == made
+    gap = VersionGap.objects.get(document="g1")
+    assert (gap.first, gap.last) == (3, 4)
     for model in (SearchKey, VersionGap, GapDocument, GapDay, IndexedPartition):
         model.objects.all().delete()
 
