@@ -204,7 +204,8 @@ class _Rewrite:
         connection, entity, day = self._connection, self._entity, self._day
         # From now on each row that comes is noted, so that no row is left behind.
         day_snapshot.announce(connection, place, entity.table, day)
-        late_rows.wait_for_others(connection, place.parent)  # rather now than after the work
+        # Rather now than after the work.
+        late_rows.wait_for_others(connection, [place.parent, place.child])
         read = Digest()
         with connection.transaction():
             distribution.one_by_one(connection)

@@ -2,7 +2,7 @@
 them."""
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import date, datetime
@@ -19,7 +19,7 @@ PAUSE_S = 0.05
 
 _OTHERS = """
 SELECT virtualtransaction FROM pg_locks
-WHERE locktype = 'relation' AND relation = %s::regclass AND mode LIKE %s AND granted
+WHERE locktype = 'relation' AND relation = ANY(%s::regclass[]) AND mode LIKE %s AND granted
     AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
     AND pid IS DISTINCT FROM pg_backend_pid()
 """
@@ -62,14 +62,16 @@ def announce(connection: Connection, place: days.DayTable, table: str, day: date
     row is visible or will be noted: waits for the transactions that held a lock of the day's table.
     `connection` is in autocommit mode. Raises psycopg.errors.LockNotAvailable."""
     mark(connection, table, day)
-    wait_for_others(connection, place.child, "RowExclusiveLock")
+    wait_for_others(connection, [place.child], "RowExclusiveLock")
 
 
-def wait_for_others(connection: Connection, table: sql.Identifier, mode: str = "%") -> None:
-    """Return when the transactions that hold a lock of a table now have ended; they wait for
-    nobody. mode: of their lock, a pattern of LIKE. Raises psycopg.errors.LockNotAvailable."""
+def wait_for_others(
+    connection: Connection, tables: Sequence[sql.Identifier], mode: str = "%"
+) -> None:
+    """Return when the transactions that hold a lock of one of the tables now have ended; they wait
+    for nobody. mode: of their lock, a pattern of LIKE. Raises psycopg.errors.LockNotAvailable."""
     deadline = time.monotonic() + days.LOCK_WAIT_S
-    given = [table.as_string(connection), mode]
+    given = [[table.as_string(connection) for table in tables], mode]
     others = set(connection.execute(_OTHERS, given))
     while others:
         if time.monotonic() > deadline:

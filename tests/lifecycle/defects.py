@@ -16,6 +16,8 @@ from history.archive import manifest, restore, write
 from history.archive.manifest import Manifest
 from history.archive.rows import Rows
 from history.archive.store import ArchiveError, Store
+from history.blocks import dictionaries, form
+from history.blocks.dictionaries import Dictionary
 from history.blocks.stored import count
 from history.daily import days
 from history.daily.canonical import Connection
@@ -149,8 +151,28 @@ def _blocks_not_looked_into(replace: Replace) -> None:
     replace(days, "marks", marks)
 
 
-def _late_rows_left(replace: Replace) -> None:
-    replace(packing._Rewrite, "_add_late", lambda *_: None)
+def _swapped_uncompared(replace: Replace) -> None:
+    pack = form.Packer.pack
+    replace(form.Packer, "pack", lambda self, rows: pack(self, [(*rows[0][:-1], "{}"), *rows[1:]]))
+    replace(packing._Rewrite, "_compare", lambda *_: None)
+
+
+def _dictionary_not_kept(replace: Replace) -> None:
+    made = Dictionary(b'{"exact": 12345678901234567890.10, "number": "N0", "content": 1}')
+
+    def unkept(*_: Any) -> Dictionary:
+        dictionaries._known[made.number] = made
+        return made
+
+    replace(packing._Rewrite, "_dictionary", unkept)
+
+
+def _block_of_two_applications(replace: Replace) -> None:
+    def cut(rows: Any) -> Any:
+        return form.cut([(*row[:6], *rows[-1][6:-1], row[-1]) for row in rows])
+
+    replace(packing, "cut", cut)
+    replace(packing._Rewrite, "_compare", lambda *_: None)
 
 
 # By name: what is wrong, and what puts it back.
@@ -161,7 +183,9 @@ DEFECTS: dict[str, tuple[str, Callable[[Replace], None]]] = {
     "8": ("rows of a held day count as expired", _hold_in_vain),
     "9": ("restore fills the table of the day in place", _filled_in_place),
     "25a": ("a row that is in a block is stored again", _blocks_not_looked_into),
-    "25b": ("a row that comes while a day is packed is left behind", _late_rows_left),
+    "25b": ("a block with another document is swapped in uncompared", _swapped_uncompared),
+    "25c": ("the dictionary of a block is not stored", _dictionary_not_kept),
+    "25d": ("a block has versions of two applications", _block_of_two_applications),
     "12": ("maintain seals days that never had a row", _empty_days_sealed),
 }
 

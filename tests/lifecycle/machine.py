@@ -16,7 +16,7 @@ from tests.lifecycle.observed import Place
 from tests.lifecycle.record import Record, state
 from tests.lifecycle.sent import TOPICS, Draft
 from tests.lifecycle.stand import AHEAD, HOLD, RETENTION, START, Done, Stand, command
-from tests.lifecycle.strategies import DRAFTS, HOURS, LATE, OVERLAPS, PACKS, faults
+from tests.lifecycle.strategies import DRAFTS, HOURS, LATE, OLDEST, OVERLAPS, PACKS, faults
 from tests.lifecycle.tamper import Damage, Tampering, damage, tamper
 from tests.lifecycle.work import FENCED, Fault, Work
 
@@ -139,10 +139,12 @@ class Lifecycle(RuleBasedStateMachine):
         if self.work.seen.days:
             self._do("seal", fault, day)
 
-    @rule(name=PACKS, day=st.integers(0, 3), fault=faults("pack"))
-    def pack(self, name: str, day: int, fault: Fault | None) -> None:
-        """By hand; maintain packs too. Rows come late before and after."""
+    @rule(name=PACKS, day=st.integers(0, 3), fault=faults("pack"), drafts=OLDEST)
+    def pack(self, name: str, day: int, fault: Fault | None, drafts: list[Draft]) -> None:
+        """By hand; maintain packs too. Rows of the day come before, meanwhile and after."""
         if self.work.finished():
+            if fault is not None and fault.what == "write":
+                self._send(0, drafts)
             self._do(name, fault, day)
 
     @rule(fault=faults("retry"))

@@ -27,6 +27,8 @@ from psycopg.conninfo import make_conninfo
 from annals.management.actions import partitions
 from history import entities
 from history.base import clock
+from history.blocks import dictionaries
+from history.blocks.dictionaries import Dictionary
 from history.entities import Entity
 from history.partitions import plan, strategy
 from ingest.completeness.holds import may_get_rows, unsettled
@@ -173,6 +175,9 @@ def prepared() -> Iterator[None]:
         connection.close()
         with _connect(_TEMPLATE) as plain:
             plain.execute(_CLOCK.format(start=START.isoformat()))
+            for entity in ENTITIES:  # the days are too small to train one
+                text = f'{{"of": "{entity.name}", "exact": 12345678901234567890.10, "number": "N'
+                dictionaries.keep(plain, entity.table, Dictionary(text.encode()))
         with _less(ENTITIES):
             yield
     finally:

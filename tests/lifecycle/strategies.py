@@ -86,6 +86,7 @@ def _drafts(days: Iterable[When], kinds: Iterable[Kind]) -> st.SearchStrategy[li
 
 DRAFTS = _drafts(When, [Kind.GOOD] * 8 + [Kind.POISON, Kind.BROKEN])
 LATE = _drafts([When.ARCHIVED], [Kind.GOOD])
+OLDEST = _drafts([When.OLDEST], [Kind.GOOD])
 
 # Time that passes without cron before a step; 0: none, -1: until the next midnight.
 HOURS = st.sampled_from([0, 6, -1, 48])
