@@ -56,11 +56,7 @@ class Partition:
         """The UTC day of the partition; None if its name, bounds or comment are not those of a day
         that Annals created: such a partition is never changed."""
         try:
-            day = (
-                datetime.strptime(self.name.removeprefix(f"{self.table}_"), "%Y%m%d")
-                .replace(tzinfo=UTC)
-                .date()
-            )
+            day = date.fromisoformat(self.name.removeprefix(f"{self.table}_"))
         except ValueError:
             return None
         midnight = datetime(day.year, day.month, day.day, tzinfo=UTC)
