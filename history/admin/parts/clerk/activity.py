@@ -91,8 +91,12 @@ def versions_of(address: str, zone: ZoneInfo) -> Callable[[date], str]:
 
 
 def end_of(address: str, zone: ZoneInfo) -> Callable[[date], str]:
-    """The address of the page of a moment, of the end of a day."""
-    return lambda day: f"{address}?{urlencode({'time': f'{day}T23:59:59', 'tz': zone.key})}"
+    """The address of the page of a moment, of the end of a day, as people write it."""
+
+    def url(day: date) -> str:
+        return f"{address}?{urlencode({'time': f'{day:%d.%m.%Y} 23:59:59', 'tz': zone.key})}"
+
+    return url
 
 
 def _deleted(reader: Reader, entity: Entity, id: str, *, whole: bool) -> Iterable[Key]:
