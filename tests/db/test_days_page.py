@@ -79,7 +79,7 @@ def test_the_calendar(tables: None, client: Client, settings: Settings) -> None:
     said = text(client.get("/admin/operations/"))
     assert "упаковано: 1" in said
     assert "Дни хранятся дольше срока. Заявка " in said
-    assert "У дней нет секций" in said
+    assert "Для некоторых дней нет секций" in said
     for wrong in ("x", "1999-01-01", "2026-1"):
         assert client.get("/admin/days/", {"day": wrong}).status_code == 200
 

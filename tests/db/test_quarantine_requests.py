@@ -70,7 +70,7 @@ def test_groups_are_by_reason_service_and_field(ingested: Ingested, ops: Client)
     page = ops.get("/admin/quarantine/")
     assert "Сообщений, которых нет в истории: 5." in text(page)
     assert "Повторить…" in text(page)
-    assert "version — текст; нужно: целое число от 0 до 2147483647" in text(page)
+    assert "version : текст; нужно: целое число от 0 до 2147483647" in text(page)
     [*links] = re.findall(r'href="([^"]*\?group=[^"]*)"', page.content.decode())
     listed = [ops.get(link).context["cl"].result_count for link in links]
     assert listed == [2, 1, 1, 1]
