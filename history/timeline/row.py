@@ -171,10 +171,13 @@ class Keys:
         below = bisect_left(self._keys, (key.version,))
         if below == 0:
             return None
-        number = self._keys[below - 1].version
-        start = bisect_left(self._keys, (number,))
-        twins = [twin.updated_at for twin in self._keys[start:below]]
-        return self._keys[start + max(0, bisect_right(twins, key.updated_at) - 1)]
+        low = self._keys[below - 1]
+        if below > 1 and self._keys[below - 2].version == low.version:
+            twins = self.of_version(low.version)
+            return next(
+                (twin for twin in reversed(twins) if twin.updated_at <= key.updated_at), twins[0]
+            )
+        return low
 
     def down(self, key: Key) -> Iterator[Key]:
         """This key, or the highest one below it; and each that is the previous one of the one
