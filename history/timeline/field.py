@@ -13,10 +13,9 @@ from history.documents.exactjson import dumps
 from history.entities import Entity
 from history.labels import Label
 from history.requests import deadline
-from history.timeline import budget, compose, paging
+from history.timeline import budget, compose, paging, tokens
 from history.timeline.compose import Origin
 from history.timeline.neighbours import Document
-from history.timeline.paging import follow
 from history.timeline.query import DEFAULT_PAGE_SIZE, BadParameterError, NoVersionError
 from history.timeline.reading import Reader
 from history.timeline.row import LAST, Key, Pair, parse
@@ -59,10 +58,10 @@ def field(
     binding = ("values", entity.name, id, path)
     start, until, mark = LAST, None, None
     if page_token is not None:
-        version, moment, until, mark, *_rest = (*paging.read_token(binding, page_token), None)
+        version, moment, until, mark, *_rest = (*tokens.read_token(binding, page_token), None)
         start = Key(version, moment)
     label = labels.catalogue().find(entity.name, path)
-    course = follow(reader, [entity], id, page_token, mark)
+    course = tokens.follow(reader, [entity], id, page_token, mark)
     if course.waits:  # which value is the next one is not known
         return FieldHistory(label, (), page_token)
     try:
@@ -77,7 +76,7 @@ def field(
     return FieldHistory(
         label=label,
         values=tuple(FieldValue(value, set_by[pair.place], to) for pair, value, to in scan.found),
-        next_token=paging.issue_token(binding, following) if following else None,
+        next_token=tokens.issue_token(binding, following) if following else None,
     )
 
 

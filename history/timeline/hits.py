@@ -15,10 +15,10 @@ from history import need_to_know
 from history.documents.exactjson import Json
 from history.entities import BY_NAME, CHILDREN, ENTITIES, Entity, root
 from history.record import ChangeType
-from history.timeline import paging
 from history.timeline.query import storable
 from history.timeline.reading import Reader
 from history.timeline.row import Key, VersionRow, parse
+from history.timeline.tokens import EPOCH
 
 ID = "id"
 # Of the documents with one value, only those that were seen last are looked at: for each of them
@@ -63,7 +63,7 @@ class Found:
         """Its place in the results: ids by kind, then keys, the newest change first."""
         if self.key == ID:
             return (0, ENTITIES.index(self.entity), self.id)
-        return (1, paging.EPOCH - self.updated_at, self.id)
+        return (1, EPOCH - self.updated_at, self.id)
 
     @property
     def mark(self) -> bytes:

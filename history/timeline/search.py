@@ -9,7 +9,7 @@ from django.utils.translation import gettext as _
 
 from history.documents.exactjson import Json
 from history.entities import ENTITIES, SEARCH_VALUE_LENGTH
-from history.timeline import paging
+from history.timeline import paging, tokens
 from history.timeline.hits import MARK, Carrier, Found, find
 from history.timeline.query import DEFAULT_PAGE_SIZE, BadParameterError
 from history.timeline.reading import Reader
@@ -40,14 +40,14 @@ def search(
         why = _("must have 1 to {n} characters")
         raise BadParameterError("q", why.format(n=SEARCH_VALUE_LENGTH))
     binding = ("search", text, "marks")
-    marks = b"" if page_token is None else b64decode(paging.read_token(binding, page_token)[0])
+    marks = b"" if page_token is None else b64decode(tokens.read_token(binding, page_token)[0])
     shown = {marks[at : at + MARK] for at in range(0, len(marks), MARK)}
     found = find(reader, [text])[text]
     rest = [hit for hit in found.hits if hit.mark not in shown]
     here, following = rest[:size], None
     if len(rest) > size:
         marks += b"".join(hit.mark for hit in here)
-        following = paging.issue_token(binding, (b64encode(marks).decode(),))
+        following = tokens.issue_token(binding, (b64encode(marks).decode(),))
     return Results(tuple(filter(None, _load(reader, here))), following, found.limited)
 
 
