@@ -1,5 +1,6 @@
 """Compares one application here and in the old service, version by version. Shows no values."""
 
+import random
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -9,6 +10,7 @@ from enum import StrEnum
 from typing import Any, Final
 
 from django.core.management.base import BaseCommand, CommandError
+from psycopg.types.numeric import Float8, Int4
 
 from annals.access.journal.words import Action
 from annals.access.journal.write import JournalError, record
@@ -16,8 +18,9 @@ from history import diff, masking
 from history.base import clock
 from history.base.plain_text import one_line
 from history.base.table import counted
+from history.database import prepared
 from history.documents.exactjson import dumps
-from history.entities import Entity
+from history.entities import Entity, root
 from history.failure.complaints import FileError, read_text
 from history.fallback import (
     OldServiceError,
@@ -33,13 +36,19 @@ from history.record import ID_LENGTH
 from history.timeline import Reader, absence
 from history.timeline.compose import identity
 from history.timeline.row import VersionRow, parse
-from history.timeline.sources import lists
 
 # Versions of the last minutes may still be on their way to one of the two.
 SETTLE: Final = timedelta(minutes=5)
 MOST_PATHS: Final = 5
 
 Stored = Mapping[tuple[Entity, str, int], Sequence[VersionRow]]
+
+
+# SYSTEM reads whole blocks, so that a sample costs little; REPEATABLE gives the same rows again.
+_SAMPLE: Final = """
+    SELECT DISTINCT id FROM {table} TABLESAMPLE SYSTEM (%s) REPEATABLE (%s) ORDER BY id
+"""
+_FIRST_PERCENT: Final = 0.05
 
 
 class Verdict(StrEnum):
@@ -191,7 +200,7 @@ class Run:
 
     def _chosen(self, options: dict[str, Any]) -> Sequence[str]:
         if options["applications"] is None:
-            return lists.applications(options["sample"], options["seed"])
+            return applications(options["sample"], options["seed"])
         try:
             text = read_text(options["applications"])
         except FileError as error:
@@ -277,3 +286,16 @@ class Run:
 
 def _place(compared: Compared) -> tuple[str, str, int]:
     return compared.kind, compared.id, compared.version
+
+
+def applications(number: int, seed: int) -> list[str]:
+    """The ids of up to this many applications, the same ones again for one seed as long as the
+    store is the same. Fewer where the store has fewer."""
+    percent = _FIRST_PERCENT
+    while True:
+        statement = _SAMPLE.format(table=root().table)
+        found = prepared.fetch(statement, [Float8(percent), Int4(seed)])
+        if len(found) >= number or percent >= 100:
+            ids = [id for (id,) in found]
+            return random.Random(seed).sample(ids, min(number, len(ids)))  # noqa: S311 - no secret
+        percent = min(100.0, percent * 8)

@@ -1,18 +1,13 @@
 """Who reads: for whom the documents of a request are."""
 
-import logging
 import time
 from dataclasses import dataclass, field
-from datetime import datetime
 from typing import Final, Protocol
 
 from django.contrib.auth.models import Permission, User
 from django.db.models import Q
-from django.http import HttpRequest
 
-from history.documents.exactjson import dumps
-from history.entities import Entity
-from history.requests.accesses import Look, Unmasked
+from history.requests.accesses import Look
 
 VIEW: Final = "history.view_sensitive"
 UNMASK: Final = "history.unmask"
@@ -84,28 +79,3 @@ def holds(user: Caller | None, permission: str) -> bool:
 def forget(**_: object) -> None:
     """Forget all remembered permissions. A signal receiver."""
     _known.clear()
-
-
-log = logging.getLogger(__name__)
-
-
-def record_unmasking(
-    request: HttpRequest,
-    look: Look,
-    entity: Entity,
-    id: str,
-    version: int,
-    moment: datetime,
-    path: str,
-    reason: str,
-) -> None:
-    """Record that the user of a request is about to see one masked value. version, moment: the
-    number of the version, and when it was made. path: RFC 6901 pointer into the snapshot."""
-    look.unmasked, look.reason = Unmasked(path, moment), reason
-    # As JSON: a line break in the reason cannot begin a line of its own.
-    user, whose, where, why = (
-        dumps(each).decode()
-        for each in (request.user.get_username(), f"{entity.name} {id}", path, reason)
-    )
-    text = "unmasked by %s: %s version %d path %s, reason %s"
-    log.warning(text, user, whose, version, where, why)

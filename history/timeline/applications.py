@@ -1,6 +1,6 @@
 """An application with its children: the merged timeline, and the state at a moment."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
@@ -21,7 +21,7 @@ from history.timeline.query import (
     storable,
 )
 from history.timeline.reading import Reader
-from history.timeline.row import Key, Keys, Named, Pair, Place
+from history.timeline.row import Key, Keys, Named, Place
 from history.timeline.versions import Page, Version
 
 
@@ -32,7 +32,6 @@ def timeline(reader: Reader, query: ApplicationQuery) -> Page:
     One query for the places and keys of the versions, then one for their documents. Raises as
     pages.page does.
     """
-
     found = paging.page(reader, query, partial(_slices, query))
     if not found.versions and query.page_token is None:
         if not reader.members(query.id):
@@ -105,8 +104,8 @@ def at(
     if storable(id):
         reader.old.want_application(id)
         members = members or reader.members(id)
-        first = sorted(members.items(), key=_by_kind)[:most]
-        there = {named: Keys(its) for named, its in first}
+        ordered = sorted(members, key=lambda its: (ENTITIES.index(its[0]), its[1]))
+        there = {named: Keys(members[named]) for named in ordered[:most]}
     current = {named: key for named, its in there.items() if (key := its.current(moment))}
     lowest = {named: its.lowest for named, its in there.items() if named not in current}
     wanted = [(*named, key) for named, key in (current | lowest).items()]
@@ -116,8 +115,12 @@ def at(
     for pairs in neighbours.batches(reader, wanted, there):
         its = [pair for pair in pairs if pair.entity.root or pair.row.product_instance_id == id]
         shown = [pair for pair in its if pair.named in current]
-        parts += [_within(budget, each) for each in compose.versions(reader, shown, frozenset())]
-        missing += _missing(reader, moment, [pair for pair in its if pair.named in lowest])
+        for part in compose.versions(reader, shown, frozenset()):
+            fits = budget.takes(part.size) or part.entity.root
+            parts.append(part if fits else part.without_snapshot())
+        first = [pair for pair in its if pair.named in lowest]
+        whys = [(*pair.named, absence.before(reader, pair, moment)) for pair in first]
+        missing += [MissingPart(entity, part, why) for entity, part, why in whys if why]
         gone -= {pair.named for pair in pairs}
     missing += [MissingPart(*named, Absence.REMOVED) for named in current if named in gone]
     if not parts:
@@ -131,24 +134,6 @@ def at(
         unread=len(members or ()) - len(there),
         members=members or {},
     )
-
-
-def _within(budget: Budget, part: Version) -> Version:
-    """The part; a child without its snapshot where the budget is spent."""
-    return part if budget.takes(part.size) or part.entity.root else part.without_snapshot()
-
-
-def _by_kind(found: tuple[Named, list[Key]]) -> tuple[int, str]:
-    (entity, id), _ = found
-    return ENTITIES.index(entity), id
-
-
-def _missing(reader: Reader, moment: datetime, first: Iterable[Pair]) -> Iterator[MissingPart]:
-    """Those of these parts, each with its lowest version, younger than the moment, that existed
-    then nevertheless."""
-    for pair in first:
-        if (why := absence.before(reader, pair, moment)) is not None:
-            yield MissingPart(*pair.named, why)
 
 
 def _nothing(id: str, known: bool, missing: Sequence[MissingPart]) -> NotFoundError:

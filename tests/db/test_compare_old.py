@@ -10,10 +10,10 @@ from django.conf import settings
 from django.core.management import CommandError, call_command
 
 from annals.access.models import JournalEntry
+from annals.management import comparing
 from history.base import clock
 from history.entities import BY_NAME
 from history.models import FieldLabel
-from history.timeline.sources import lists
 from tests.db.store import Store, minute
 from tests.old_service import OldService
 from tests.shape import shaped
@@ -140,8 +140,8 @@ def test_nothing_is_proved_where_no_version_is_in_both(store: Store, old: OldSer
 def test_a_seed_gives_the_same_applications_again(store: Store) -> None:
     for number in range(300):
         store.add(f"A{number:03}", 0, {"text": "x" * 2000}, 0)
-    first = lists.applications(20, 1)
+    first = comparing.applications(20, 1)
     assert len(set(first)) == 20
-    assert first == lists.applications(20, 1)
-    assert first != lists.applications(20, 2)
-    assert len(lists.applications(1000, 1)) == 300
+    assert first == comparing.applications(20, 1)
+    assert first != comparing.applications(20, 2)
+    assert len(comparing.applications(1000, 1)) == 300

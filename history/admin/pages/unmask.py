@@ -1,5 +1,7 @@
 """One masked value of one version, shown once to somebody who says why."""
 
+import logging
+
 from django import forms
 from django.core.exceptions import PermissionDenied
 from django.http import HttpRequest, HttpResponse
@@ -16,8 +18,12 @@ from history.admin.parts.change_rows import steps
 from history.admin.parts.values import Value, readable
 from history.admin.site.access import may_view_history
 from history.base.plain_text import letters
+from history.documents.exactjson import dumps
 from history.entities import Entity
+from history.requests.accesses import Unmasked
 from history.timeline import Reader, Version
+
+log = logging.getLogger(__name__)
 
 SHORTEST_REASON, LONGEST_REASON = 5, 500
 # Of the reason's characters that can be seen.
@@ -100,8 +106,14 @@ def _unmasked(
     path = form.cleaned_data["path"]
 
     def record() -> None:
-        names = (version.entity, version.id, version.version, version.updated_at, path, reason)
-        masking.record_unmasking(request, reader.viewer.look, *names)
+        look = reader.viewer.look
+        look.unmasked, look.reason = Unmasked(path, version.updated_at), reason
+        # As JSON: a line break in the reason cannot begin a line of its own.
+        whose = f"{version.entity.name} {version.id}"
+        names = (request.user.get_username(), whose, path, reason)
+        user, whose, where, why = (dumps(each).decode() for each in names)
+        text = "unmasked by %s: %s version %d path %s, reason %s"
+        log.warning(text, user, whose, version.version, where, why)
 
     value = timeline.unmask(reader, version, path, record)
     return readable(value, fields_of(version.entity), path)

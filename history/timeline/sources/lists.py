@@ -1,16 +1,15 @@
-"""Lists of entities: what a search finds, newest documents, numbers given twice, a sample."""
+"""Lists of entities: what a search finds, newest documents, numbers given twice."""
 
-import random
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime
 from itertools import chain
 from typing import Any, NamedTuple
 
-from psycopg.types.numeric import Float8, Int4
+from psycopg.types.numeric import Int4
 
 from history.distribution import APPLICATION
-from history.entities import CHILDREN, ENTITIES, ROOT, Entity, root
+from history.entities import CHILDREN, ENTITIES, ROOT, Entity
 from history.timeline.row import Key, Newest, Numbered, VersionRow
 from history.timeline.sources import statements
 from history.timeline.sources.statements import sql
@@ -137,22 +136,3 @@ def _among(versions: Iterable[Version]) -> Mapping[Numbered, tuple[datetime, ...
     for each in versions:
         times[each.entity, each.id, each.version].append(each.updated_at)
     return {number: tuple(sorted(found)) for number, found in times.items() if len(found) > 1}
-
-
-# SYSTEM reads whole blocks, so that a sample costs little; REPEATABLE gives the same rows again.
-_SAMPLE = """
-    SELECT DISTINCT id FROM {table} TABLESAMPLE SYSTEM (%s) REPEATABLE (%s) ORDER BY id
-"""
-_FIRST_PERCENT = 0.05
-
-
-def applications(number: int, seed: int) -> list[str]:
-    """The ids of up to this many applications, the same ones again for one seed as long as the
-    store is the same. Fewer where the store has fewer."""
-    percent = _FIRST_PERCENT
-    while True:
-        found = statements.fetch(sql(_SAMPLE, root()), [Float8(percent), Int4(seed)])
-        if len(found) >= number or percent >= 100:
-            ids = [id for (id,) in found]
-            return random.Random(seed).sample(ids, min(number, len(ids)))  # noqa: S311 - no secret
-        percent = min(100.0, percent * 8)
