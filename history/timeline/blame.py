@@ -9,12 +9,11 @@ from history.documents.exactjson import Json
 from history.entities import Entity
 from history.labels import Label
 from history.requests import deadline
-from history.timeline import budget, compose
+from history.timeline import compose, neighbours
 from history.timeline.compose import Origin
-from history.timeline.neighbours import Document
 from history.timeline.query import unknown
 from history.timeline.reading import Reader
-from history.timeline.row import LAST, Pair, parse
+from history.timeline.row import Pair, parse
 from history.timeline.versions import Version
 
 
@@ -44,8 +43,7 @@ def blame(reader: Reader, entity: Entity, id: str) -> Blamed:
 
     Reads older versions until every leaf is blamed. Raises NoVersionError.
     """
-    document = Document.of(reader, entity, id, [LAST], budget.BATCH + 1)
-    pairs = document.descending(LAST)
+    pairs = neighbours.descending(reader, entity, id)
     first = pair = next(pairs, None)
     if first is None or pair is None:  # retention has just removed it
         raise unknown(entity.name, id)

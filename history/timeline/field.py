@@ -13,9 +13,8 @@ from history.documents.exactjson import dumps
 from history.entities import Entity
 from history.labels import Label
 from history.requests import deadline
-from history.timeline import budget, compose, paging, tokens
+from history.timeline import budget, compose, neighbours, paging, tokens
 from history.timeline.compose import Origin
-from history.timeline.neighbours import Document
 from history.timeline.query import DEFAULT_PAGE_SIZE, BadParameterError, NoVersionError
 from history.timeline.reading import Reader
 from history.timeline.row import LAST, Key, Pair, parse
@@ -65,8 +64,7 @@ def field(
     if course.waits:  # which value is the next one is not known
         return FieldHistory(label, (), page_token)
     try:
-        document = Document.of(course.reader, entity, id, [start], budget.BATCH + 1)
-        scan = _scan(document.descending(start), path, size, until)
+        scan = _scan(neighbours.descending(course.reader, entity, id, start), path, size, until)
     except NoVersionError:
         if page_token is None:
             raise

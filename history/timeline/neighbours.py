@@ -11,7 +11,7 @@ from history.entities import Entity
 from history.timeline import budget
 from history.timeline.query import storable, unknown
 from history.timeline.reading import Reader
-from history.timeline.row import Key, Keys, Located, Named, Pair, VersionRow
+from history.timeline.row import LAST, Key, Keys, Located, Named, Pair, VersionRow
 
 
 def batches(
@@ -75,24 +75,27 @@ class Document:
                 return cls(reader, entity, id, Keys(keys), rows)
         raise unknown(entity.name, id)
 
-    def pairs(self, *keys: Key) -> list[Pair]:
+    def batches(self, keys: Iterable[Key]) -> Iterator[list[Pair]]:
         """The versions with these keys, as in batches()."""
-        return list(chain.from_iterable(self._batches(keys)))
-
-    def _batches(self, keys: Iterable[Key]) -> Iterator[list[Pair]]:
         named = (self.entity, self.id)
         places = [(*named, key) for key in keys]
         return batches(self.reader, places, {named: self.keys}, self.rows)
+
+    def pairs(self, *keys: Key) -> list[Pair]:
+        """All of them at once."""
+        return list(chain.from_iterable(self.batches(keys)))
 
     def lowest(self) -> Pair | None:
         """The lowest stored version; None where retention has just removed it."""
         return next(iter(self.pairs(self.keys.lowest)), None)
 
-    def descending(self, start: Key) -> Iterator[Pair]:
-        """The versions from `start` down, or from the highest one below it; each is the one that
-        the pair before it was compared with. A twin that no version is compared with is not among
-        them."""
-        for pair in chain.from_iterable(self._batches(self.keys.down(start))):
-            yield pair
-            if pair.before is None:
-                return
+
+def descending(reader: Reader, entity: Entity, id: str, start: Key = LAST) -> Iterator[Pair]:
+    """The versions from `start` down, or from the highest one below it; each is the one that the
+    pair before it was compared with. A twin that no version is compared with is not among them.
+    Raises NoVersionError where there is nothing of the entity."""
+    document = Document.of(reader, entity, id, [start], budget.BATCH + 1)
+    for pair in chain.from_iterable(document.batches(document.keys.down(start))):
+        yield pair
+        if pair.before is None:
+            return

@@ -7,6 +7,7 @@ here knows who reads: history.timeline.reading asks this module, and everybody e
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from operator import itemgetter
 from typing import Any, TypeVar
 
 from history.entities import ENTITIES, Entity
@@ -39,7 +40,7 @@ class Merged:
             return read
         entries |= {row.key: row for row in read.rows}
         entries |= {key: None for _, key in read.unread}
-        position = _by_version if query.sort is Sort.VERSION else _by_time
+        position = itemgetter(0, 1) if query.sort is Sort.VERSION else itemgetter(1, 0)
         ordered = _after(entries, position, position(after), query.order, limit)
         end = next((at for at, key in enumerate(ordered) if entries[key] is None), len(ordered))
         found = [row for key in ordered[:end] if (row := entries[key]) is not None]
@@ -159,14 +160,6 @@ def fits(filters: Filters, row: VersionRow) -> bool:
         and filters.client_id in (None, row.client_id)
         and filters.type in (None, row.type)
     )
-
-
-def _by_time(key: Key) -> tuple[Any, ...]:
-    return key.updated_at, key.version
-
-
-def _by_version(key: Key) -> tuple[Any, ...]:
-    return key
 
 
 def _position(place: Located) -> Place:
