@@ -13,9 +13,9 @@ from history.documents.exactjson import dumps
 from history.entities import Entity
 from history.labels import Label
 from history.requests import deadline
-from history.timeline import budget, compose, neighbours, paging, tokens
+from history.timeline import budget, compose, neighbours, tokens
 from history.timeline.compose import Origin
-from history.timeline.query import DEFAULT_PAGE_SIZE, BadParameterError, NoVersionError
+from history.timeline.query import DEFAULT_PAGE_SIZE, BadParameterError, NoVersionError, check_size
 from history.timeline.reading import Reader
 from history.timeline.row import LAST, Key, Pair, parse
 
@@ -50,8 +50,8 @@ def field(
 ) -> FieldHistory:
     """The values that the field at a pointer or key path had, since when and by whom, in the
     order of version numbers. Raises BadParameterError, unknown."""
-    paging.check_size(size)
-    paging.check_path(reader, [entity], path)
+    check_size(size)
+    reader.check_path([entity], path)
     if "*" in path.split("/"):
         raise BadParameterError("path", _("must name one field; * would name many"))
     binding = ("values", entity.name, id, path)

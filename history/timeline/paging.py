@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple, TypeAlias
 
 from django.utils.translation import gettext as _
-from django.utils.translation import gettext_lazy
 
-from history import masking
-from history.diff import BadPath, PathFault, parse, touches
-from history.entities import Entity
+from history.diff import touches
 from history.record import ID_LENGTH
 from history.requests import deadline
 from history.timeline import budget, compose
 from history.timeline.budget import Budget
 from history.timeline.query import (
-    MAX_PAGE_SIZE,
     AnyQuery,
     BadParameterError,
     NoVersionError,
+    check_size,
     storable,
 )
 from history.timeline.reading import Reader
@@ -38,13 +35,6 @@ class Slice(NamedTuple):
 # Reads all versions after a place (None: from the start), without the path filter. The number is
 # how many are probably wanted at once.
 Slices: TypeAlias = Callable[[Reader, Place | None, int], Iterator[Slice]]
-
-
-_PATH_FAULTS = {
-    PathFault.SLASH: gettext_lazy("must begin with a slash: {part}"),
-    PathFault.TILDE: gettext_lazy("has a ~ that no digit from 0 to 4 follows: {part}"),
-    PathFault.ITEM: gettext_lazy("has a list item that is not written [field=value]: {part}"),
-}
 
 
 def page(reader: Reader, query: AnyQuery, read: Slices) -> Page:
@@ -113,32 +103,13 @@ class _Page:
         return False
 
 
-def check_size(size: int) -> None:
-    """Raises BadParameterError if a page cannot have this size."""
-    if not 1 <= size <= MAX_PAGE_SIZE:
-        text = _("must be a whole number from {low} to {high}")
-        raise BadParameterError("pageSize", text.format(low=1, high=MAX_PAGE_SIZE))
-
-
-def check_path(reader: Reader, kinds: Iterable[Entity], path: str) -> None:
-    """Raises BadParameterError if this is neither a pointer nor a key path, or if it leads into a
-    field of one of these kinds that is masked for the reader as a whole."""
-    try:
-        parse(path)
-    except BadPath as error:
-        text = _PATH_FAULTS[error.fault].format(part=repr(error.part))
-        raise BadParameterError("path", text) from None
-    if masking.leads_into_mark(reader.viewer, kinds, path):
-        raise BadParameterError("path", _("leads into a masked field; ask for the field itself"))
-
-
 def _check(reader: Reader, query: AnyQuery) -> None:
     check_size(query.page_size)
     since, until = query.filters.since, query.filters.until
     if since and until and since > until:
         raise BadParameterError("from", _("must not be later than to"))
     if query.filters.path is not None:
-        check_path(reader, query.kinds, query.filters.path)
+        reader.check_path(query.kinds, query.filters.path)
     if not storable(query.id):
         raise NoVersionError(_("an id has 1 to {n} characters").format(n=ID_LENGTH))
 

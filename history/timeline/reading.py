@@ -13,7 +13,12 @@ from datetime import datetime
 from itertools import chain
 from typing import TypeAlias
 
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
+
 from history import masking, need_to_know
+from history.diff import BadPath, PathFault
+from history.diff import parse as parse_path
 from history.documents.exactjson import Json
 from history.entities import Entity, root
 from history.fallback import client
@@ -21,7 +26,7 @@ from history.fallback.asked import Asked
 from history.masking.reader import Caller, Viewer
 from history.need_to_know import Unknown
 from history.requests.accesses import Look
-from history.timeline.query import Filters, Order, Query
+from history.timeline.query import BadParameterError, Filters, Order, Query
 from history.timeline.row import (
     IdKey,
     Key,
@@ -44,6 +49,11 @@ from history.timeline.sources.tables import Tables
 from history.timeline.versions import Version
 
 Rows: TypeAlias = dict[Located, VersionRow]
+_PATH_FAULTS = {
+    PathFault.SLASH: gettext_lazy("must begin with a slash: {part}"),
+    PathFault.TILDE: gettext_lazy("has a ~ that no digit from 0 to 4 follows: {part}"),
+    PathFault.ITEM: gettext_lazy("has a list item that is not written [field=value]: {part}"),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,6 +152,18 @@ class Reader:
         found: dict[str, Json | Unknown] = {row.id: parse(row.data) for row in rows}
         return {**self.old.root_documents(set(applications) - found.keys()), **found}
 
+    def check_path(self, kinds: Iterable[Entity], path: str) -> None:
+        """Raises BadParameterError if this is neither a pointer nor a key path, or if it leads into
+        a field of one of these kinds that is masked for the viewer as a whole."""
+        try:
+            parse_path(path)
+        except BadPath as error:
+            text = _PATH_FAULTS[error.fault].format(part=repr(error.part))
+            raise BadParameterError("path", text) from None
+        if masking.leads_into_mark(self.viewer, kinds, path):
+            text = _("leads into a masked field; ask for the field itself")
+            raise BadParameterError("path", text)
+
     # What the sources have.
 
     def page(self, query: Query, after: Key, limit: int) -> Read:
@@ -213,9 +235,9 @@ class Reader:
         where a producer gave the number twice."""
         found: dict[tuple[Entity, str, int], list[VersionRow]] = defaultdict(list)
         for (entity, id), keys in self.members(application).items():
-            for (*_, key), row in sorted(self.bodies((entity, id, key) for key in keys).items()):
+            for row in sorted(self.bodies((entity, id, key) for key in keys).values()):
                 if row.product_instance_id in (None, application):
-                    found[entity, id, key.version].append(row)
+                    found[entity, id, row.version].append(row)
         return found
 
     # Lists of the store alone, which leave out what is not `visible`.

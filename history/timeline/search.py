@@ -9,9 +9,9 @@ from django.utils.translation import gettext as _
 
 from history.documents.exactjson import Json
 from history.entities import ENTITIES, SEARCH_VALUE_LENGTH
-from history.timeline import paging, tokens
+from history.timeline import tokens
 from history.timeline.hits import MARK, Carrier, Found, find
-from history.timeline.query import DEFAULT_PAGE_SIZE, BadParameterError
+from history.timeline.query import DEFAULT_PAGE_SIZE, BadParameterError, check_size
 from history.timeline.reading import Reader
 from history.timeline.row import parse
 
@@ -35,7 +35,7 @@ def search(
     Each page has the newest of what was on no earlier one, which the token says, so nothing is lost
     or repeated while versions arrive. A fixed number of queries. Raises BadParameterError.
     """
-    paging.check_size(size)
+    check_size(size)
     if not _searchable(text):
         why = _("must have 1 to {n} characters")
         raise BadParameterError("q", why.format(n=SEARCH_VALUE_LENGTH))

@@ -6,7 +6,7 @@ from typing import NamedTuple
 from django.utils.translation import gettext as _
 
 from history.entities import Entity
-from history.timeline import absence, compose, paging
+from history.timeline import absence, compose
 from history.timeline.neighbours import Document
 from history.timeline.query import (
     EVERYTHING,
@@ -34,7 +34,7 @@ def version(
     come first, as in a timeline with this filter. One query. Raises BadParameterError,
     NoVersionError, OlderThanRetentionError."""
     if first is not None:
-        paging.check_path(reader, [entity], first)
+        reader.check_path([entity], first)
     document = known(reader, entity, id, (number, made))
     return _show(document, key_of(document, number, made), include, first)
 

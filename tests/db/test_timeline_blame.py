@@ -13,7 +13,7 @@ from history.record import ChangeType
 from history.timeline import (
     NoVersionError,
     compose,
-    versions,
+    row,
 )
 from history.timeline.sources import statements
 from tests.db.store import HOST, Store, queries
@@ -91,7 +91,7 @@ def test_blame_of_many_leaves_looks_once_at_the_version_that_set_them(
 
     def parse(snapshot: bytes) -> object:
         parsed.append(snapshot)
-        return versions.parse(snapshot)
+        return row.parse(snapshot)
 
     monkeypatch.setattr(compose, "parse", parse)
     said: dict[str, int] = {}
