@@ -3,14 +3,3 @@
 from history.fallback.answer import OldVersion, Subject, WrongAnswerError
 from history.fallback.asked import Asked, AskedState
 from history.fallback.client import OldServiceError, Service, service
-
-__all__ = [
-    "Asked",
-    "AskedState",
-    "OldServiceError",
-    "OldVersion",
-    "Service",
-    "Subject",
-    "WrongAnswerError",
-    "service",
-]

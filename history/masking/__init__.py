@@ -3,17 +3,3 @@
 from history.masking.documents import Mask, leads_into_mark, mask_of, searchable_keys, stored_mask
 from history.masking.reader import UNMASK, VIEW, Viewer, holds
 from history.masking.token import is_token, shown
-
-__all__ = [
-    "UNMASK",
-    "VIEW",
-    "Mask",
-    "Viewer",
-    "holds",
-    "is_token",
-    "leads_into_mark",
-    "mask_of",
-    "searchable_keys",
-    "shown",
-    "stored_mask",
-]
