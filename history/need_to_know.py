@@ -150,12 +150,11 @@ def may_see(viewer: Viewer, applications: Collection[str], documents: Documents)
         found = documents(chunk)
         for each in chunk:
             document = found.get(each)
-            said = None
-            if not isinstance(document, Unknown):
-                said = allows(rule, user, Application(each, document))
-            viewer.decided[each] = bool(said)
-            if said is None:
-                viewer.failed.add(each)
+            viewer.decided[each] = (
+                None
+                if isinstance(document, Unknown)
+                else allows(rule, user, Application(each, document))
+            )
     return {each for each in applications if viewer.decided[each]}
 
 
@@ -174,7 +173,7 @@ def permit(viewer: Viewer, applications: Iterable[str], documents: Documents) ->
         return
     closed = new - may_see(viewer, new, documents)
     viewer.look.read(sorted(closed))  # the journal names what the attempt was about
-    if closed and closed <= viewer.failed:
+    if closed and not any(viewer.decided[each] is False for each in closed):
         viewer.look.refused = FAILED
         raise RuleFailedError
     if closed:

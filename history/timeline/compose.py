@@ -1,7 +1,7 @@
 """Makes versions of rows: compared with the previous version, with names and labels."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime
 from functools import cache, cached_property
 
@@ -77,7 +77,11 @@ class Composer:
         if self._first is not None:
             changes = matching_first(self._first, changes)
         listed = budget.listed(changes)
-        made = Version(
+        missing = range(before.version + 1, row.version) if before else range(0)
+        older = None if before else absence.below(self._reader, pair)
+        gone = missing or (range(row.version) if older else range(0))
+        came = self._came.get(pair.named, {}) if gone else {}
+        return Version(
             entity=pair.entity,
             id=row.id,
             version=row.version,
@@ -91,10 +95,10 @@ class Composer:
             data=self.snapshots.of(row),
             previous_version=before.version if before else None,
             previous_updated_at=before.updated_at if before else None,
-            missing=range(before.version + 1, row.version) if before else range(0),
+            missing=missing,
             missing_why=absence.between(self._reader, pair),
-            older=None if before else absence.below(self._reader, pair),
-            came={},
+            older=older,
+            came={number: each for number, each in came.items() if number in gone},
             patch=patch,
             changes=labelled(pair.entity, changes, self._catalogue),
             listed=listed.number,
@@ -104,7 +108,6 @@ class Composer:
                 pair.entity, row.id, row.version, row.updated_at
             ),
         )
-        return self._explained(made)
 
     @cached_property
     def _came(self) -> Mapping[tuple[Entity, str], Mapping[int, Quarantined]]:
@@ -121,13 +124,6 @@ class Composer:
             for entity, ranges in wanted.items()
             for id, each in quarantined.of_versions(entity, ranges).items()
         }
-
-    def _explained(self, made: Version) -> Version:
-        """The version with those of its missing ones that came and are in quarantine."""
-        found = self._came.get((made.entity, made.id), {}) if made.missing or made.older else {}
-        missing = made.missing or range(made.version)
-        came = {number: each for number, each in found.items() if number in missing}
-        return replace(made, came=came) if came else made
 
 
 def versions(
