@@ -313,10 +313,14 @@ def forget(some: list[Made], draw: Any) -> None:
 
 def move(made: list[Made], draw: Any, patched: pytest.MonkeyPatch) -> None:
     """Put versions into the old service, but for numbers that were given twice: it has one of a
-    number. Some stay in the tables also."""
+    number; and for a child that moved: asked for an application, it does not tell of versions of
+    another one. Some stay in the tables also."""
     times = Counter((one.kind, one.id, one.version) for one in made)
     once = [one for one in made if times[one.kind, one.id, one.version] == 1]
-    theirs = [one for one in once if draw(st.booleans())]
+    moved = Counter(
+        (kind, id) for kind, id, _ in {(one.kind, one.id, one.application) for one in made}
+    )
+    theirs = [one for one in once if moved[one.kind, one.id] == 1 and draw(st.booleans())]
     found = [
         OldVersion(
             *(BY_NAME[one.kind], one.id, one.version, one.at, one.type, one.client, one.author),
