@@ -117,7 +117,7 @@ def stored(store: Store, made: list[Made], batches: list[list[Made]]) -> World:
             owner = "NULL" if kind == KINDS[0] else "product_instance_id"
             cursor.execute(
                 f"SELECT id, version, updated_at, type, author, client_id, {owner}, data::text"
-                f" FROM {table}"
+                f" FROM {table} ORDER BY id, version, updated_at"
             )
             for id, version, at, type, author, client, application, text in cursor.fetchall():
                 data = values.read(json.loads(text) if text.startswith('"') else text)
