@@ -176,11 +176,11 @@ OF_ROW = """version, updated_at, type, client_id, author, {product} AS product, 
 @cache
 def sql(text: str, entity: Entity, **parts: str) -> str:
     """A statement with the entity's table, its versions, the columns of a row alone and the given
-    words put in."""
+    words put in, of which `versions` may be other ones."""
     product = "NULL::varchar" if entity.parent is None else "product_instance_id"
     columns = OF_ROW.format(product=product)
     words = {"table": entity.table, "columns": columns, "versions": stored.versions(entity)}
-    return text.format(**words, **parts)
+    return text.format(**words | parts)
 
 
 # In every statement: otherwise each combination of filters is one more prepared statement.

@@ -44,6 +44,17 @@ _PAGE = """
     ORDER BY {ordered}
 """
 
+# The rows that have the newest versions below a place, where nothing else is asked of these: as
+# many rows that are below it, and the blocks of its day that only begin below it.
+_BELOW = """(
+    (SELECT * FROM {table} WHERE {of} = %s AND updated_at >= %s AND updated_at <= %s
+        AND {key} < ({place}) ORDER BY {ordered} LIMIT %s)
+    UNION ALL
+    SELECT * FROM {table} WHERE {of} = %s AND updated_at >= %s AND updated_at < %s
+        AND packed IS NOT NULL AND {key} >= ({place})
+        AND 'epoch'::timestamptz + moments[1] * interval '1 microsecond' <= %s
+)"""
+
 _KEYS = """
     SELECT id, version, updated_at FROM {versions} AS stored WHERE id = ANY(%s) AND stored_at <= %s
 """
@@ -138,13 +149,40 @@ _OF_CHILD = """
 """
 
 
-def _of_each_kind(text: str, **words: str) -> list[str]:
-    """The statement for each kind of an application. owner: of a version, its application."""
-    return [
-        sql(text, entity, kind=str(number), owner="product" if entity.parent else "id", **words)
-        for number, entity in enumerate(ENTITIES)
-        if not entity.alone
-    ]
+def _of_each_kind(text: str, *, below: bool = False, **words: str) -> list[str]:
+    """The statement for each kind of an application. owner: of a version, its application. below:
+    of the rows of _BELOW, whose values come first."""
+    found = []
+    for number, entity in enumerate(ENTITIES):
+        if not entity.alone:
+            words |= {"kind": str(number), "owner": "product" if entity.parent else "id"}
+            if below:
+                of = APPLICATION if entity.parent else "id"
+                words["versions"] = _below(entity, of, ("updated_at", str(number), "id", "version"))
+            found.append(sql(text, entity, **words))
+    return found
+
+
+def _below(entity: Entity, of: str, key: Sequence[str]) -> str:
+    """The versions of _BELOW, by this key."""
+    ordered = ", ".join(f"{name} DESC" for name in key if not name.isdecimal())
+    place = ", ".join(["%s"] * len(key))
+    rows = _BELOW.format(
+        table=entity.table, of=of, key=f"({', '.join(key)})", place=place, ordered=ordered
+    )
+    return stored.versions(entity, rows)
+
+
+def _values_below(of: str, since: datetime, place: Sequence[Any], limit: int) -> list[object]:
+    """The values of _BELOW. place: begins with its moment."""
+    moment = place[0]
+    blocks = [of, moment, _next_day(moment), *place, moment]
+    return [of, since, moment, *place, Int4(limit), *blocks]
+
+
+def _values(place: Place) -> list[Any]:
+    moment, kind, id, version = place
+    return [moment, Int4(kind), id, Int4(version)]
 
 
 class Tables:
@@ -158,17 +196,19 @@ class Tables:
         moment: datetime | None = after.updated_at
         if query.sort is Sort.VERSION:
             place, position, moment = place[::-1], position[::-1], None
-        text = sql(
-            _PAGE,
-            entity,
-            by=", ".join(place),
-            ordered=", ".join(f"{name} {query.order.value}" for name in place),
-            sign="<" if query.order is Order.DESC else ">",
-            filters=statements.FILTERS,
-        )
+        key = ", ".join(place)
+        ordered = ", ".join(f"{name} {query.order.value}" for name in place)
+        words = {"by": key, "ordered": ordered, "filters": statements.FILTERS}
+        rows: list[object] = []
+        if moment and query.order is Order.DESC and not filters.by_row:
+            words["versions"] = _below(entity, "id", place)
+            below = min(after, Key(-1, until), key=_by_time)
+            rows = _values_below(id, since, [below.updated_at, Int4(below.version)], limit)
+        sign = "<" if query.order is Order.DESC else ">"
+        text = sql(_PAGE, entity, sign=sign, **words)
         bounds = [*_days(since, until, query.order, moment), since, until]
         values = [*bounds, *position, *statements.conditions(filters), Int4(limit)]
-        return statements.read(entity, text, [id, *values, id])
+        return statements.read(entity, text, [*rows, id, *values, id])
 
     def keys(self, entity: Entity, ids: Collection[str]) -> dict[str, list[Key]]:
         found = statements.fetch(sql(_KEYS, entity), [list(ids), LAST.updated_at])
@@ -233,16 +273,20 @@ class Tables:
         if after is None:
             first = Place(FIRST.updated_at, -1, "", 0)
             after = Place(LAST.updated_at, len(ENTITIES), "", 0) if backwards else first
-        moment, kind, id, version = after
-        place = [moment, Int4(kind), id, Int4(version)]
-        conditions = statements.conditions(filters)
         sign = "<" if backwards else ">"
         words = {"sign": sign, "order": order.value, "filters": statements.FILTERS}
-        shares = " UNION ALL ".join(_of_each_kind(_SHARE, **words))
+        rows: list[object] = []
+        below = backwards and not filters.by_row
+        if below:
+            rows = _values_below(
+                application, since, _values(min(after, Place(until, -1, "", 0))), limit
+            )
+        shares = " UNION ALL ".join(_of_each_kind(_SHARE, below=below, **words))
         keys = "".join(_of_each_kind(_KEYS_OF_PAGE))
         text = _MERGED.format(shares=shares, order=order.value, keys=keys)
-        bounds = [*_days(since, until, order, moment), since, until]
-        share = [application, *bounds, *place, *conditions, Int4(limit)]
+        bounds = [*_days(since, until, order, after[0]), since, until]
+        share = [*rows, application, *bounds, *_values(after)]
+        share += [*statements.conditions(filters), Int4(limit)]
         found = statements.fetch(text, [*share * len(PARTS), Int4(limit)])
         page = sorted(row for row in found if row[0] is not None)
         rest = ((ENTITIES[kind], *row) for number, kind, *row in found if number is None)
@@ -310,6 +354,10 @@ def _from_blocks(entity: Entity, lacking: Collection[IdKey]) -> Documents:
             if (row.id, row.key) in lacking:
                 found.rows[row.id, row.key] = row
     return Documents(found.rows, [place for place in found.unread if place not in found.rows])
+
+
+def _by_time(key: Key) -> tuple[datetime, int]:
+    return key.updated_at, key.version
 
 
 def _microseconds(moment: datetime) -> int:
