@@ -94,5 +94,5 @@ def test_statements_are_prepared_and_keep_their_shape(seven: Store) -> None:
     with connection.cursor() as cursor:
         cursor.execute("SELECT statement, generic_plans FROM pg_prepared_statements")
         kept = [count for text, count in cursor.fetchall() if "ORDER BY updated_at desc" in text]
-    assert len(kept) == 1
-    assert kept[0] >= 4
+    assert len(kept) == 2  # with filters that leave rows out, and without
+    assert sum(kept) >= 4
