@@ -325,6 +325,7 @@ def name(body: bytes | None, key: bytes | None = b"K1", topic: str = TOPIC) -> t
         (nested(100_000), ("K1", None)),
         (None, ("K1", None)),
     ],
+    ids=map(str, range(15)),  # the messages have the time in them
 )
 def test_what_can_be_read_is_read(body: bytes | None, expected: tuple[Any, ...]) -> None:
     assert name(body) == ("product-instance", *expected)
