@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
-from itertools import groupby
+from itertools import groupby, islice
 from operator import itemgetter
 from typing import Any, Final
 
@@ -344,10 +344,10 @@ class _Rewrite:
     def _dictionary(self, place: DayTable) -> Dictionary | None:
         """What the day is packed with: the newest of its table, or a first one."""
         found = dictionaries.newest(self._connection, self._entity.table)
-        return found or self._train(place)
+        return found or self._train(self._sample(place))
 
-    def _train(self, place: DayTable) -> Dictionary | None:
-        """A dictionary of some documents of the day, kept for the following days too."""
+    def _sample(self, place: DayTable) -> list[bytes]:
+        """Some documents of a plain day."""
         query = sql.SQL(
             "SELECT data::text FROM {} TABLESAMPLE SYSTEM (least(100, 100.0 * {} / greatest(1,"
             " (SELECT reltuples FROM pg_class WHERE oid = {}::regclass))))"
@@ -358,7 +358,11 @@ class _Rewrite:
             sql.Literal(place.child.as_string(self._connection)),
             sql.Literal(SAMPLES),
         )
-        made = dictionaries.train([text.encode() for (text,) in self._connection.execute(query)])
+        return [text.encode() for (text,) in self._connection.execute(query)]
+
+    def _train(self, documents: list[bytes]) -> Dictionary | None:
+        """A dictionary of these documents, kept for the following days too."""
+        made = dictionaries.train(documents)
         if made is not None:
             dictionaries.keep(self._connection, self._entity.table, made)
         return made
@@ -370,7 +374,10 @@ class _Rewrite:
         if first is None:
             known.update(ratio=ratio)
         elif ratio > WORSE * first:
-            self._train(place)
+            with self._connection.transaction():  # the day is packed now
+                rows = islice(self._rows(place, Digest()), 0, 4 * SAMPLES, 4)
+                documents = [row[-1].encode() for row in rows]
+            self._train(documents)
 
 
 def _texts(block: Stored) -> tuple[Any, ...]:

@@ -69,20 +69,30 @@ _BODIES = """
     ORDER BY place OFFSET 0
 """
 
-# The blocks that may have versions of these documents: of each and a day, between two moments.
+# The blocks that have versions of these keys, in the order of the keys; of each document and day
+# those between two moments are looked at. Who asks goes on after the first ones.
 _BLOCKS = """
     SELECT id, version, (extract(epoch FROM updated_at) * 1000000)::bigint, client_id, author, type,
         {product}, NULL, moments, versions, source, sources::varchar,
         CASE WHEN total <= %s OR total = unpacked THEN packed END, unpacked
     FROM (
-        SELECT stored.*, sum(unpacked) OVER (ORDER BY id, updated_at, version) AS total
+        SELECT stored.*, place,
+            sum(unpacked) OVER (ORDER BY place, id, updated_at, version) AS total
         FROM unnest(%s::varchar[], %s::timestamptz[], %s::timestamptz[], %s::timestamptz[])
             AS wanted(of, low, high, next_day)
         JOIN {table} AS stored ON id = of AND updated_at >= low AND updated_at < next_day
-            AND packed IS NOT NULL AND high >= CASE WHEN moments IS NULL THEN updated_at
-                ELSE 'epoch'::timestamptz + moments[1] * interval '1 microsecond' END
-        WHERE updated_at >= %s AND updated_at < %s
-    ) AS found ORDER BY id, updated_at, version
+            AND packed IS NOT NULL
+            AND high >= 'epoch'::timestamptz + moments[1] * interval '1 microsecond'
+        CROSS JOIN LATERAL (
+            SELECT min(key.place) AS place
+            FROM unnest(moments, versions) WITH ORDINALITY AS one(moment, number, position)
+            JOIN unnest(%s::varchar[], %s::int8[], %s::int4[])
+                WITH ORDINALITY AS key(of, moment, number, place)
+                ON key.of = stored.id AND key.moment = one.moment AND key.number
+                    = coalesce(one.number, stored.version - cardinality(moments) + position::int)
+        ) AS first
+        WHERE updated_at >= %s AND updated_at < %s AND place IS NOT NULL
+    ) AS found ORDER BY place, id, updated_at, version
 """
 
 _OWNERS = "SELECT DISTINCT id, {owner} FROM {table} WHERE id = ANY(%s)"
@@ -223,7 +233,8 @@ class Tables:
             found[entity] = Documents({(row.id, row.key): row for row in read}, unread)
         for entity in kinds:
             rows, unread = found[entity]
-            if lacking := set(wanted[entity]) - rows.keys() - set(unread):
+            known = rows.keys() | set(unread)
+            if lacking := [place for place in wanted[entity] if place not in known]:
                 more = _from_blocks(entity, lacking)
                 rows.update(more.rows)
                 unread.extend(place for place in wanted[entity] if place in more.unread)
@@ -326,7 +337,7 @@ def _bodies(entity: Entity, wanted: Sequence[IdKey]) -> tuple[str, list[object]]
     return sql(_BODIES, entity), values
 
 
-def _from_blocks(entity: Entity, lacking: Collection[IdKey]) -> Documents:
+def _from_blocks(entity: Entity, lacking: Sequence[IdKey]) -> Documents:
     """Those of these versions that are in blocks."""
     spans: dict[tuple[str, datetime], list[datetime]] = defaultdict(list)
     for id, key in lacking:
@@ -335,8 +346,13 @@ def _from_blocks(entity: Entity, lacking: Collection[IdKey]) -> Documents:
     highs = [max(moments) for moments in spans.values()]
     ids, ends = [id for id, _ in spans], [end for _, end in spans]
     limit = Int4(statements.READ_BYTES)
-    values: list[object] = [limit, ids, lows, highs, ends, min(lows), max(ends)]
-    found = Documents({}, [])
+    keys = [
+        [id for id, _ in lacking],
+        [_microseconds(key.updated_at) for _, key in lacking],
+        [Int4(key.version) for _, key in lacking],
+    ]
+    values: list[object] = [limit, ids, lows, highs, ends, *keys, min(lows), max(ends)]
+    found, wanted = Documents({}, []), set(lacking)
     product = "product_instance_id" if entity.parent else "NULL::varchar"
     for *own, moments, versions, source, sources, packed, size in statements.fetch(
         sql(_BLOCKS, entity, product=product), values
@@ -351,7 +367,7 @@ def _from_blocks(entity: Entity, lacking: Collection[IdKey]) -> Documents:
             )
             continue
         for row in statements.unpacked(entity, own, block):
-            if (row.id, row.key) in lacking:
+            if (row.id, row.key) in wanted:
                 found.rows[row.id, row.key] = row
     return Documents(found.rows, [place for place in found.unread if place not in found.rows])
 
