@@ -14,6 +14,7 @@ from django.contrib.auth.models import AnonymousUser
 from django.contrib.sessions.backends.base import UpdateError
 from django.contrib.sessions.backends.db import SessionStore as DatabaseStore
 from django.contrib.sessions.models import Session
+from django.db import DatabaseError, transaction
 from django.db.models import Exists, OuterRef, QuerySet
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.urls import NoReverseMatch, reverse
@@ -121,7 +122,12 @@ def on_login(request: HttpRequest, user: Any, **_: Any) -> None:
     # Imported late: this module is the engine of sessions.
     from history.admin.parts import heads
 
-    request.session[heads.KEY] = _opened_before(user)[: heads.MAX_OPENED]
+    try:
+        with transaction.atomic():
+            opened = _opened_before(user)
+    except DatabaseError:  # nobody is kept out because the list cannot be read
+        opened = []
+    request.session[heads.KEY] = opened[: heads.MAX_OPENED]
 
 
 def _opened_before(user: Any) -> list[list[str]]:
