@@ -14,15 +14,14 @@ from django.contrib.auth.models import AnonymousUser
 from django.contrib.sessions.backends.base import UpdateError
 from django.contrib.sessions.backends.db import SessionStore as DatabaseStore
 from django.contrib.sessions.models import Session
-from django.db import DatabaseError, transaction
 from django.db.models import Exists, OuterRef, QuerySet
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.urls import NoReverseMatch, reverse
 from django.utils import timezone
 
 from annals.access.address import address_of
-from annals.access.journal.words import BREAK_GLASS, Action, Outcome
-from annals.access.models import JournalEntry, LogoutToken, ProviderSession, identity_of
+from annals.access.journal.words import BREAK_GLASS
+from annals.access.models import LogoutToken, ProviderSession
 from history.database import prepared
 
 log = logging.getLogger(__name__)
@@ -38,8 +37,6 @@ IDLE, OLD, LEFT = "idle", "old", "provider"
 POLL: Final = "X-Annals-Poll"  # the header of what a page asks while nobody does anything
 # Writing the session on each request would cost more than the request.
 NOTE_EVERY_SECONDS: Final = 60.0
-OPENED_BEFORE: Final = timedelta(days=30)
-MOST_LOOKS: Final = 200
 _LOAD: Final = "SELECT session_data FROM django_session WHERE session_key = %s AND expire_date > %s"
 KEY: Final = re.compile("[a-z0-9]{32}")
 
@@ -119,28 +116,6 @@ def on_login(request: HttpRequest, user: Any, **_: Any) -> None:
     log.info("login of %r from %s", user.get_username(), address_of(request))
     if getattr(request, BREAK_GLASS, False):
         request.session[BREAK_GLASS] = True  # the journal says so at each look
-    # Imported late: this module is the engine of sessions.
-    from history.admin.parts import heads
-
-    try:
-        with transaction.atomic():
-            opened = _opened_before(user)
-    except DatabaseError:  # nobody is kept out because the list cannot be read
-        opened = []
-    request.session[heads.KEY] = opened[: heads.MAX_OPENED]
-
-
-def _opened_before(user: Any) -> list[list[str]]:
-    """What the login looked at before this session, for its first page."""
-    looked = JournalEntry.objects.filter(
-        login=user.get_username(),
-        identity=identity_of(user.pk),
-        outcome=Outcome.SHOWN,
-        action__in=(Action.TIMELINE, Action.APPLICATION),
-        at__gte=timezone.now() - OPENED_BEFORE,
-    ).order_by("-at")
-    places = dict.fromkeys(looked.values_list("entity", "entity_id")[:MOST_LOOKS])
-    return [list(place) for place in places]
 
 
 def on_logout(request: HttpRequest, **_: Any) -> None:

@@ -14,6 +14,10 @@ begins: Final = Signal()
 # marked as sensitive `before`, and is `after`.
 mark_changed: Final = Signal()
 
+# Sent for the first page of a `user`. A receiver returns the kinds and ids that it opened before,
+# newest first.
+looks_back: Final = Signal()
+
 
 class NotJournaledError(Complaint, RuntimeError):
     """A receiver raises it: what the signal is about must not happen. The message says why."""

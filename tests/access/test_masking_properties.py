@@ -21,6 +21,7 @@ from django.test import Client
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from annals.access.models import JournalEntry
 from history import labels
 from history.entities import BY_NAME, ENTITIES, ROOT, Entity
 from history.models import FieldLabel
@@ -223,7 +224,9 @@ class Pools:
 
 
 def answers(client: Client, entity: Entity, id: str, versions: int) -> Iterator[tuple[str, bytes]]:
-    """Every answer about an entity, also those to the questions that answers suggest."""
+    """Every answer about an entity, also those to the questions that answers suggest, to a login
+    that has opened nothing before."""
+    JournalEntry.objects.all().delete()
     api = f"/api/v1/history/{entity.name}/{id}"
     said = client.get(api).content + client.get(f"{api}/blame").content
     for address in addresses(entity, id, list(range(versions)), paths_in(said)[:4]):

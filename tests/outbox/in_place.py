@@ -84,7 +84,9 @@ def _own_checks() -> Iterator[None]:
 
 @contextmanager
 def _own_admin(site: admin.AdminSite) -> Iterator[None]:
-    """Django's admin site is one for the process, and that of Annals is another one."""
+    """Django's admin site is one for the process, and that of Annals is another one. Each module
+    of screens registers once in a process, so those of Annals do it now, with its own site."""
+    importlib.import_module("annals.urls")
     lazy: Any = admin.site
     kept, lazy._wrapped = lazy._wrapped, site
     try:

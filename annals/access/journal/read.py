@@ -5,7 +5,7 @@ import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from datetime import UTC, datetime, timedelta
-from typing import Final
+from typing import Any, Final
 
 from django.conf import settings
 from django.contrib.auth.models import User
@@ -13,7 +13,7 @@ from django.db import models
 from django.db.models import QuerySet, TextChoices
 
 from annals.access.journal.words import Action, Actor, Outcome
-from annals.access.models import USER, JournalEntry
+from annals.access.models import USER, JournalEntry, identity_of
 from history.admin.parts import links
 from history.admin.parts.cards import title
 from history.base import clock
@@ -23,6 +23,9 @@ from history.people import Author, authors
 
 SPAN: Final = timedelta(days=31)
 CHUNK: Final = 1000
+
+OPENED_BEFORE: Final = timedelta(days=30)
+MOST_LOOKS: Final = 200
 
 # The place of a row: what comes after it is older.
 Place = tuple[datetime, uuid.UUID]
@@ -40,6 +43,19 @@ class Filters:
     outcome: str = ""
     since: datetime | None = None
     until: datetime | None = None
+
+
+def opened_before(user: User, **_: Any) -> Iterable[tuple[str, str]]:
+    """Receives history.base.signals.looks_back: the timelines that a login was shown, also in
+    earlier sessions."""
+    looked = JournalEntry.objects.filter(
+        login=user.get_username(),
+        identity=identity_of(user.pk),
+        outcome=Outcome.SHOWN,
+        action__in=(Action.TIMELINE, Action.APPLICATION),
+        at__gte=clock.now() - OPENED_BEFORE,
+    ).order_by("-at")
+    return dict.fromkeys(looked.values_list("entity", "entity_id")[:MOST_LOOKS])
 
 
 def page(filters: Filters, size: int, after: Place | None = None) -> list[JournalEntry]:

@@ -1,6 +1,7 @@
 """What a login opened last, for its first page: title, status, and what happened last."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from typing import Any
 
 from django.http import HttpRequest
 
@@ -11,7 +12,9 @@ from history.admin.parts.clerk import sentences
 from history.admin.parts.found import make_groups
 from history.admin.parts.headline import headline, status
 from history.base import clock
+from history.base.signals import looks_back
 from history.documents.exactjson import Json
+from history.entities import BY_NAME
 from history.need_to_know import NeedToKnowError, RuleFailedError
 from history.requests import accesses, worker_shares
 from history.timeline import ApplicationQuery, Carrier, Include, Query, Reader, Version
@@ -24,12 +27,21 @@ CLIENT = "clientId"  # the key of the client's number among the kinds that come 
 def of_login(request: HttpRequest) -> dict[str, object]:
     """recent: a line for each entity. client: of the one that was opened last, with what belongs to
     it; None where no number is known. Only what the login may see."""
-    opened = heads.opened(request)[:MOST]
+    opened = _opened(request)
     reader = Reader.of(request.user, accesses.of(request))
     with worker_shares.of_login(request.user.pk):
         lines = [_line(reader, each) for each in opened]
         client = next(filter(None, (_client(reader, each) for each in opened[:1])), None)
     return {"recent": lines, "client": client}
+
+
+def _opened(request: HttpRequest) -> list[Carrier]:
+    """What the login opened last, newest first: in this session, then before."""
+    found = dict.fromkeys(heads.opened(request))
+    answers: Iterable[tuple[Any, Any]] = looks_back.send(None, user=request.user)
+    for _receiver, before in answers:
+        found |= {Carrier(BY_NAME[name], id): None for name, id in before if name in BY_NAME}
+    return list(found)[:MOST]
 
 
 def _line(reader: Reader, place: Carrier) -> dict[str, object]:
