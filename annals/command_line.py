@@ -59,21 +59,28 @@ def main(given: Sequence[str] | None = None) -> None:
     """given: the command line with the name of the program; default: that of this process."""
     argv = list(sys.argv if given is None else given)
     program = Path(argv[0]).name.replace("__main__.py", "annals")
-    code = 0
+    code: object = None
     try:
         run(lambda: _command(program, argv[1:]))
     except SystemExit as ended:
-        if argv[1:2] != ["consume"]:
-            raise
-        code = int(ended.code or 0)
-    if argv[1:2] == ["consume"] and "confluent_kafka" in sys.modules:
-        # Its clients may still wait for brokers. An answer that comes when Python has ended, and
-        # the process has not, would be a SIGSEGV.
-        sys.stdout.flush()
-        sys.stderr.flush()
-        os._exit(code)
-    if code:
-        sys.exit(code)
+        code = ended.code
+        raise
+    finally:
+        if argv[1:2] == ["consume"]:
+            _end_consumer(code)
+
+
+def _end_consumer(code: object) -> None:
+    """End the process as sys.exit does, but at once: Kafka's clients may still wait for brokers,
+    and an answer that comes when Python has ended, and the process has not, would be a SIGSEGV."""
+    if "confluent_kafka" not in sys.modules:
+        return
+    if not isinstance(code, int | None):
+        print(code, file=sys.stderr)
+        code = 1
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code or 0)
 
 
 def run(command: Callable[[], object]) -> None:

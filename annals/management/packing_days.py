@@ -16,7 +16,7 @@ from history.daily.days import partition_name
 from history.entities import BY_TABLE, ENTITIES
 from history.failure.complaints import Complaint
 from history.partitions import catalog
-from history.partitions.exclusive import reconnect
+from history.partitions.exclusive import reconnect, run_lock
 from history.partitions.maintain import Outcome
 from history.seals import day_snapshot
 from ingest.completeness.holds import may_get_rows
@@ -39,20 +39,21 @@ def due(today: date) -> list[tuple[str, date]]:
 
 def pack_due(today: date, outcome: Outcome, advance: Callable[[int], None]) -> None:
     """Pack finished days, one after another, at a rate that nobody notices. None is begun after
-    SECONDS: the next run goes on; and none after a defect. With the lock of the runs."""
-    end = time.monotonic() + SECONDS
-    for table, day in due(today):
-        error: Exception | None = None
-        try:
-            packing.pack(connection.connection, BY_TABLE[table], day, rate=RATE)
-        except (Complaint, psycopg.Error) as failed:
-            error = failed
-        outcome.note_in(outcome.packed, partition_name(table, day), error)
-        if connection.connection.closed:
-            reconnect()
-        advance(1)
-        if isinstance(error, packing.WrongRowsError) or time.monotonic() > end:
-            return
+    SECONDS: the next run goes on; and none after a defect."""
+    with run_lock():
+        end = time.monotonic() + SECONDS
+        for table, day in due(today):
+            error: Exception | None = None
+            try:
+                packing.pack(connection.connection, BY_TABLE[table], day, rate=RATE)
+            except (Complaint, psycopg.Error) as failed:
+                error = failed
+            outcome.note_in(outcome.packed, partition_name(table, day), error)
+            if connection.connection.closed:
+                reconnect()
+            advance(1)
+            if isinstance(error, packing.WrongRowsError) or time.monotonic() > end:
+                return
 
 
 def lines(days: Iterable[tuple[str, date]]) -> Iterator[str]:

@@ -131,6 +131,7 @@ def _reasons(values: Values) -> Iterable[str]:
 
 
 COMPLETENESS, DAYS, QUARANTINE = "admin:completeness", "admin:days", "admin:quarantine"
+MAINTAIN: Final = _("Run annals partitions maintain; it says what is in the way.")
 # The worst first.
 CHECKS: Final = (
     Check("AnnalsDatabaseDown", True, Beyond("annals_store_up", "==", 0),
@@ -180,16 +181,16 @@ CHECKS: Final = (
         _("Let a consumer read them, or declare them finished."), COMPLETENESS),
     Check("AnnalsDaysMissing", False, Beyond("annals_store_days_missing", ">", 0),
         _("Days have no partition: nothing can be stored in them."),
-        _("Run annals partitions maintain; it says what is in the way."), DAYS),
+        MAINTAIN, DAYS),
     Check("AnnalsDaysNotDropped", False, Beyond("annals_store_days_overdue", ">", 0),
         _("Days are kept longer than retention says."),
-        _("Run annals partitions maintain; it says what is in the way."), DAYS),
+        MAINTAIN, DAYS),
     Check("AnnalsDetachPending", False, Beyond("annals_store_days_pending", ">", 0),
         _("A day was not detached to the end: its disk space is not free."),
         _("End the old transaction, then run annals partitions maintain."), DAYS),
     Check("AnnalsDaysNotPacked", False, Beyond("annals_store_days_to_pack", ">", 0),
         _("Finished days are not packed, and take ten times the disk."),
-        _("Run annals partitions maintain; it says what is in the way."), DAYS),
+        MAINTAIN, DAYS),
     Check("AnnalsDaysHeld", False, Beyond("annals_maintain_held", ">", 0),
         _("Old days are held: messages may still come for them."),
         _("The calendar says for what; settle these messages."), DAYS),

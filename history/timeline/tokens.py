@@ -1,4 +1,4 @@
-"""What the token of a page remembers: where the next page begins, and who reads it."""
+"""What the token of a page remembers: where the next page begins, and which sources were read."""
 
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
