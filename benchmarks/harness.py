@@ -15,8 +15,9 @@ from typing import Any, Final
 import psutil
 import psycopg
 from django.conf import settings
+from django.db import connection
 from psycopg import sql
-from psycopg.conninfo import make_conninfo
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from annals.embedded import Broker
 from annals.embedded.process import free_ports
@@ -113,28 +114,55 @@ class Harness:
 
 
 @contextmanager
+def new_database(name: str) -> Iterator[str]:
+    """The address of a new, empty database. At the end it is removed, and Django, which may have
+    used it, is connected to its own again."""
+    server = settings.ANNALS.database_url or ""
+    recreate(server, name)
+    try:
+        yield make_conninfo(server, dbname=name)
+    finally:
+        use(server)
+        _drop(server, name)
+
+
+def recreate(server: str, name: str) -> None:
+    """Make this database, empty."""
+    _drop(server, name)
+    with psycopg.connect(server, autocommit=True) as plain:
+        plain.execute(f"CREATE DATABASE {name}")
+
+
+def _drop(server: str, name: str) -> None:
+    with psycopg.connect(server, autocommit=True) as plain:
+        plain.execute(f"DROP DATABASE IF EXISTS {name} WITH (FORCE)")
+
+
+def use(conninfo: str) -> None:
+    """Connect Django to this database."""
+    connection.close()
+    connection.close_pool()  # type: ignore[attr-defined]
+    connection.settings_dict["NAME"] = conninfo_to_dict(conninfo)["dbname"]
+
+
+@contextmanager
 def harness(partitions: int) -> Iterator[Harness]:
     """Create the database and start the embedded broker; remove both at the end."""
-    given = settings.ANNALS.database_url or ""
-    with psycopg.connect(given, autocommit=True) as connection:
-        connection.execute(f"DROP DATABASE IF EXISTS {DATABASE} WITH (FORCE)")
-        connection.execute(f"CREATE DATABASE {DATABASE}")
-    broker = Broker(settings.ANNALS.home / "bench" / "broker")
-    broker.stop()
-    shutil.rmtree(broker.home, ignore_errors=True)  # files of an interrupted run
-    broker.start()
-    found = Harness(make_conninfo(given, dbname=DATABASE), broker)
-    try:
-        found.manage("migrate")
-        found.manage("partitions", "maintain")
-        topics = [topic for entity in ENTITIES for topic in entity.topics]
-        found.producer().create_topics(topics, partitions)
-        yield found
-    finally:
-        found.end()
+    with new_database(DATABASE) as conninfo:
+        broker = Broker(settings.ANNALS.home / "bench" / "broker")
         broker.stop()
-        with psycopg.connect(given, autocommit=True) as connection:
-            connection.execute(f"DROP DATABASE IF EXISTS {DATABASE} WITH (FORCE)")
+        shutil.rmtree(broker.home, ignore_errors=True)  # files of an interrupted run
+        broker.start()
+        found = Harness(conninfo, broker)
+        try:
+            found.manage("migrate")
+            found.manage("partitions", "maintain")
+            topics = [topic for entity in ENTITIES for topic in entity.topics]
+            found.producer().create_topics(topics, partitions)
+            yield found
+        finally:
+            found.end()
+            broker.stop()
 
 
 def finish(process: subprocess.Popen[str]) -> Any:

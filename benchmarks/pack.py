@@ -12,16 +12,14 @@ from typing import Any
 
 import msgspec
 import psycopg
-from django.conf import settings
 from django.db import connection
-from psycopg.conninfo import make_conninfo
 from rich.console import Console
 from rich.table import Table
 
 from annals.demo.simulator import stream
-from benchmarks.harness import harness, manage, print_json
+from benchmarks.harness import harness, manage, new_database, print_json, use
 from benchmarks.load import produce
-from benchmarks.timeline import READER, _timed, _use
+from benchmarks.timeline import READER, _timed
 from benchmarks.timeline_data import BATCH, _copy, _environment, _families
 from history import packing, timeline
 from history.daily import days
@@ -43,17 +41,8 @@ Figures = dict[str, Any]
 
 def run(versions: int = 120_000, as_json: bool = False) -> int:
     """Measure and print. versions: rows of each of the days of the figures of size and speed."""
-    server = str(settings.ANNALS.database_url)
-    with psycopg.connect(server, autocommit=True) as connection:
-        connection.execute(f"DROP DATABASE IF EXISTS {NAME} WITH (FORCE)")
-        connection.execute(f"CREATE DATABASE {NAME}")
-    conninfo = make_conninfo(server, dbname=NAME)
-    try:
+    with new_database(NAME) as conninfo:
         figures = _measure(conninfo, versions)
-    finally:
-        _use(server)
-        with psycopg.connect(server, autocommit=True) as connection:
-            connection.execute(f"DROP DATABASE IF EXISTS {NAME} WITH (FORCE)")
     say = Console(stderr=True).print
     say("reading a topic again ...")
     figures["again"] = _again(versions // 2)
@@ -68,7 +57,7 @@ def run(versions: int = 120_000, as_json: bool = False) -> int:
 
 def _measure(conninfo: str, versions: int) -> Figures:
     manage(_environment(conninfo, 90), "migrate")
-    _use(conninfo)
+    use(conninfo)
     today = datetime.now(UTC).date()
     histories = _histories()
     read_days = [today - timedelta(days=10 + number) for number in range(READ_DAYS)]
@@ -107,7 +96,7 @@ def _again(messages: int) -> dict[str, int]:
         sent = islice(stream(1, start, step=step), messages)
         produce(bench, (Message(each.topic, 0, 0, 0, each.key, each.value) for each in sent))
         [new] = bench.consume()
-        _use(bench.conninfo)
+        use(bench.conninfo)
         with bench.connect() as plain:
             for part in catalog.read(connection, BY_TABLE):
                 if part.day and part.rows and part.day < start.date() + timedelta(days=9):
@@ -115,7 +104,6 @@ def _again(messages: int) -> dict[str, int]:
             plain.execute("TRUNCATE ingest_ledger")
         bench.next_round()
         [again] = bench.consume()
-        connection.close()
     if (new["stored"], again["stored"]) != (messages, 0):
         raise RuntimeError(f"{new['stored']} and then {again['stored']} messages were stored")
     return {

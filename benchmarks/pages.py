@@ -12,13 +12,10 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 import psycopg
-from django.conf import settings
-from psycopg.conninfo import make_conninfo
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.harness import manage, print_json
-from benchmarks.timeline import _use
+from benchmarks.harness import manage, new_database, print_json, use
 from benchmarks.timeline_data import _environment
 from history.daily import days
 from history.entities import BY_NAME, root
@@ -31,22 +28,13 @@ USUAL: Final = {f"field{number}": f"value {number}" for number in range(60)}
 
 def run(rounds: int = 3, as_json: bool = False) -> int:
     """Print the fastest of some rounds, for each document and page."""
-    server = str(settings.ANNALS.database_url)
-    with psycopg.connect(server, autocommit=True) as connection:
-        connection.execute(f"DROP DATABASE IF EXISTS {NAME} WITH (FORCE)")
-        connection.execute(f"CREATE DATABASE {NAME}")
-    conninfo = make_conninfo(server, dbname=NAME)
-    try:
+    with new_database(NAME) as conninfo:
         manage(_environment(conninfo, 90), "migrate")
-        _use(conninfo)
+        use(conninfo)
         with psycopg.connect(conninfo, autocommit=True) as plain:
             _fill(plain)
             plain.execute("VACUUM (ANALYZE)")
         figures = _measure(rounds)
-    finally:
-        _use(server)
-        with psycopg.connect(server, autocommit=True) as connection:
-            connection.execute(f"DROP DATABASE IF EXISTS {NAME} WITH (FORCE)")
     met = all(each["met"] for each in figures)
     if as_json:
         print_json("pages", {"pages": figures}, met)

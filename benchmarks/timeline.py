@@ -16,7 +16,6 @@ from typing import Any
 from urllib.parse import quote
 
 import psutil
-import psycopg
 from django.conf import settings
 from django.contrib.auth.models import User
 from django.db import connection
@@ -25,7 +24,7 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks import clients
-from benchmarks.harness import HOST, cpu, print_json, web
+from benchmarks.harness import HOST, cpu, print_json, use, web
 from benchmarks.timeline_data import BIG, DataSet, data_set
 from history import timeline
 from history.documents.exactjson import loads
@@ -86,7 +85,7 @@ def run(rows: int = 5_000_000, parallel_seconds: int = 60, as_json: bool = False
 
 def _measure(found: DataSet, host: str, port: int, *, full: bool) -> Figures:
     """All figures of one data set, in milliseconds."""
-    _use(found.conninfo)
+    use(found.conninfo)
     picked = random.Random(1)
     hot = [picked.choice(found.hot) for _ in range(ROUNDS + WARM_UP)]
     usual = picked.sample(found.usual, min(len(found.usual), ROUNDS + WARM_UP))
@@ -253,13 +252,6 @@ class _Http:
         address = path if path.startswith("/") else f"/api/v1/{path}"
         self._connection.request("GET", address, headers=self._headers)
         return self._connection.getresponse()
-
-
-def _use(conninfo: str) -> None:
-    """Connect Django to this database."""
-    connection.close()
-    connection.close_pool()  # type: ignore[attr-defined]
-    connection.settings_dict["NAME"] = psycopg.conninfo.conninfo_to_dict(conninfo)["dbname"]
 
 
 @contextmanager

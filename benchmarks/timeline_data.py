@@ -16,7 +16,7 @@ import psycopg
 from psycopg.conninfo import make_conninfo
 
 from annals.demo.simulator import stream
-from benchmarks.harness import manage
+from benchmarks.harness import manage, recreate
 from benchmarks.load import transaction
 from history.daily.window import Window
 from history.entities import root
@@ -61,9 +61,7 @@ def data_set(server: str, days: int, rows: int, say: Say) -> DataSet:
             "SELECT 1 FROM pg_database WHERE datname = %s", [name]
         ).fetchone()
     if not known or not _filled(conninfo, rows):
-        with psycopg.connect(server, autocommit=True) as connection:
-            connection.execute(f"DROP DATABASE IF EXISTS {name} WITH (FORCE)")
-            connection.execute(f"CREATE DATABASE {name}")
+        recreate(server, name)
         _fill(conninfo, days, rows, say)
     else:  # by an earlier release, perhaps; and the access journal needs a partition of today
         manage(_environment(conninfo, days), "migrate")
