@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from django.conf import settings
 from django.contrib.auth.models import User
-from django.db import models
+from django.db import DatabaseError, models, transaction
 from django.db.models import QuerySet, TextChoices
 
 from annals.access.journal.words import Action, Actor, Outcome
@@ -47,7 +47,7 @@ class Filters:
 
 def opened_before(user: User, **_: Any) -> Iterable[tuple[str, str]]:
     """Receives history.base.signals.looks_back: the timelines that a login was shown, also in
-    earlier sessions."""
+    earlier sessions. Nothing where the journal cannot be read: the first page needs none."""
     looked = JournalEntry.objects.filter(
         login=user.get_username(),
         identity=identity_of(user.pk),
@@ -55,7 +55,11 @@ def opened_before(user: User, **_: Any) -> Iterable[tuple[str, str]]:
         action__in=(Action.TIMELINE, Action.APPLICATION),
         at__gte=clock.now() - OPENED_BEFORE,
     ).order_by("-at")
-    return dict.fromkeys(looked.values_list("entity", "entity_id")[:MOST_LOOKS])
+    try:
+        with transaction.atomic():
+            return dict.fromkeys(looked.values_list("entity", "entity_id")[:MOST_LOOKS])
+    except DatabaseError:
+        return ()
 
 
 def page(filters: Filters, size: int, after: Place | None = None) -> list[JournalEntry]:
