@@ -20,6 +20,8 @@ pytest.register_assert_rewrite("tests.oracle.checks")
 
 # What is in them computes most of the time.
 BUSY = ("db", "unit")
+# One test of these, or the server that it needs, takes minutes: they begin first.
+LONG = ("test_keycloak.py", "test_lifecycle.py", "test_oracle.py", "test_kinds.py")
 
 # Hypothesis without its clock: a busy machine is not a failure. Here, because settings count for
 # the modules that are imported after them.
@@ -84,7 +86,12 @@ def _mixed(items: list[pytest.Item]) -> list[pytest.Item]:
             if commits is last:
                 (busy if path.parent.name in BUSY else waiting).append(tests)
         waiting.reverse()  # tests/system first
-        busy.sort(key=len, reverse=True)
+        waiting.sort(key=_short)
+        busy.sort(key=lambda tests: (_short(tests), -len(tests)))
         for pair in itertools.zip_longest(waiting, busy, fillvalue=[]):
             ordered += itertools.chain(*pair)
     return ordered
+
+
+def _short(tests: list[pytest.Item]) -> bool:
+    return tests[0].path.name not in LONG
