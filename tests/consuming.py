@@ -329,7 +329,7 @@ class Feed:
 
     def flush(self) -> None:
         assert self._producer.flush(60) == 0
-        assert self._failed == []
+        assert not self._failed, self._failed[:3]
 
     def _delivered(self, error: object, _: Message) -> None:
         if error is not None:
