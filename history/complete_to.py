@@ -35,7 +35,7 @@ _LEDGER = """
     SELECT DISTINCT ON (t.topic, l.partition)
         l.high_watermark - l.next_offset, l.newest_timestamp, l.end_known_at,
         l.halted_at IS NOT NULL
-    FROM unnest(%s::text[]) AS t(topic) LEFT JOIN ingest_ledger l ON l.topic = t.topic
+    FROM unnest(%(topics)s::text[]) AS t(topic) LEFT JOIN ingest_ledger l ON l.topic = t.topic
     WHERE NOT EXISTS (SELECT FROM ingest_retired_topic r WHERE r.topic = t.topic)
     ORDER BY t.topic, l.partition, l.checked_at DESC
 """
@@ -44,7 +44,7 @@ _LEDGER = """
 def read(entities: Iterable[Entity]) -> Completeness:
     """The worst of all topic partitions of these kinds of entities. One query."""
     topics = [topic for entity in entities for topic in entity.topics]
-    found = statements.fetch(_LEDGER, [topics])
+    found = statements.fetch(_LEDGER, {"topics": topics})
     known = [lag for lag, *_ in found if lag is not None]
     moments = [_complete_to(*row) for row in found]
     sure = [moment for moment in moments if moment is not None]

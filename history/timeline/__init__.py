@@ -29,6 +29,6 @@ from history.timeline.query import (
 from history.timeline.reading import Reader
 from history.timeline.row import Numbered
 from history.timeline.search import Results, documents, search, search_all
-from history.timeline.single import Twin, at, twins, version
+from history.timeline.single import Twin, at, given_twice, twins, version
 from history.timeline.unmask import masked_values, unmask
 from history.timeline.versions import LabelledChange, Page, Version

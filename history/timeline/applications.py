@@ -45,15 +45,14 @@ def _slices(
 ) -> Iterator[Slice]:
     more = True
     while more:
-        found, keys = reader.of_application(query.id, query.filters, query.order, after, size + 1)
+        found, keys = reader.of_application(query, after, size + 1)
         shown, more = found[:size], len(found) > size
         known = {named: Keys(its) for named, its in keys.items()}
         places = [place for place in shown if place[:2] in known]
         for pairs in neighbours.batches(reader, places, known):
-            yield Slice(pairs, more or pairs[-1].located != places[-1])
+            yield Slice(pairs, more or pairs[-1].row.located != places[-1])
         if more:
-            entity, id, key = shown[-1]
-            after = Place(key.updated_at, ENTITIES.index(entity), id, key.version)
+            after = Place.of(shown[-1])
 
 
 Members: TypeAlias = Mapping[Named, list[Key]]

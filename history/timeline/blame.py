@@ -56,12 +56,16 @@ def blame(reader: Reader, entity: Entity, id: str) -> Blamed:
         walk.step(parse(pair.before.data), pair)
         if walk.done:
             break
-        pair = next(pairs, Pair(entity, pair.before, None))
+        pair = next(pairs, Pair(pair.before, None))
     walk.finish(pair)
     set_by = compose.origins(blamed.values())
     catalogue = labels.catalogue()
     found = tuple(
-        BlamedLeaf(*leaf, catalogue.find(entity.name, leaf.path), set_by[blamed[leaf.path].place])
+        BlamedLeaf(
+            *leaf,
+            catalogue.find(entity.name, leaf.path),
+            set_by[blamed[leaf.path].row.located],
+        )
         for leaf in leaves(data, identity)
     )
     return Blamed(compose.versions(reader, [first], frozenset())[0], found)

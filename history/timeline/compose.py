@@ -18,7 +18,7 @@ from history.requests import deadline
 from history.timeline import absence, budget
 from history.timeline.query import Include
 from history.timeline.reading import Reader
-from history.timeline.row import Pair, Place, VersionRow, parse
+from history.timeline.row import Located, Pair, VersionRow, parse
 from history.timeline.versions import LabelledChange, Version
 
 _NOTHING = Diff((), [])
@@ -186,13 +186,13 @@ class Origin:
     exact: bool
 
 
-def origins(pairs: Collection[Pair]) -> Mapping[Place, Origin]:
-    """The version of each pair as an origin, by its place. No query where all were read
+def origins(pairs: Collection[Pair]) -> Mapping[Located, Origin]:
+    """The version of each pair as an origin. No query where all were read
     before.
 
     The same pair may be given for many values; it is looked at once.
     """
-    each_once = {pair.place: pair for pair in pairs}
+    each_once = {pair.row.located: pair for pair in pairs}
     authors = _people(each_once.values())
     return {
         place: Origin(

@@ -73,7 +73,9 @@ def field(
     following = (*scan.following, scan.until, course.mark) if scan.following else None
     return FieldHistory(
         label=label,
-        values=tuple(FieldValue(value, set_by[pair.place], to) for pair, value, to in scan.found),
+        values=tuple(
+            FieldValue(value, set_by[pair.row.located], to) for pair, value, to in scan.found
+        ),
         next_token=tokens.issue_token(binding, following) if following else None,
     )
 

@@ -39,7 +39,7 @@ def batches(
         # Where documents are large, all that are asked for are measured.
         left, most = left[ready:], min(budget.BATCH, 2 * max(1, ready))
         if made := [
-            Pair(place[0], rows[place], rows.get(low) if low else None, known[place[:2]].trusted)
+            Pair(rows[place], rows.get(low) if low else None, known[place[:2]].trusted)
             for place, low in pairs[:ready]
             if place in rows
         ]:

@@ -76,9 +76,9 @@ def _slices(query: Query, reader: Reader, place: Place | None, most: int) -> Ite
         proven = all(row.version == 0 or (gapless and keys.proves(row.key)) for row in shown)
         if not proven and (more or not whole):
             keys = Keys(reader.keys(query.entity, [query.id]).get(query.id, []))
-        read = {(*named, row.key): row for row in around}
-        places = [(*named, row.key) for row in shown]
+        read = {row.located: row for row in around}
+        places = [row.located for row in shown]
         for pairs in neighbours.batches(reader, places, {named: keys}, read):
-            yield Slice(pairs, more or pairs[-1].located != places[-1])
+            yield Slice(pairs, more or pairs[-1].row.located != places[-1])
         if more:
             whole, after, size = False, shown[-1].key, min(most, 2 * len(shown))

@@ -99,7 +99,7 @@ class _Page:
                     return True
                 self.versions.append(version)
             self._examined += 1
-            self.place = pair.place
+            self.place = Place.of(pair.row.located)
         return False
 
 

@@ -26,9 +26,8 @@ from history.fallback.asked import Asked
 from history.masking.reader import Caller, Viewer
 from history.need_to_know import Unknown
 from history.requests.accesses import Look
-from history.timeline.query import BadParameterError, Filters, Order, Query
+from history.timeline.query import ApplicationQuery, BadParameterError, Query
 from history.timeline.row import (
-    IdKey,
     Key,
     Located,
     Named,
@@ -42,11 +41,9 @@ from history.timeline.row import (
 from history.timeline.sources import lists
 from history.timeline.sources.archive import Archive
 from history.timeline.sources.lists import First
-from history.timeline.sources.merged import Merged
+from history.timeline.sources.merged import Merged, Supplement
 from history.timeline.sources.old_service import OldService
-from history.timeline.sources.source import Supplement
 from history.timeline.sources.tables import Tables
-from history.timeline.versions import Version
 
 Rows: TypeAlias = dict[Located, VersionRow]
 _PATH_FAULTS = {
@@ -102,21 +99,17 @@ class Reader:
 
     # The gate.
 
-    def _shown(self, entity: Entity, found: Iterable[VersionRow]) -> list[VersionRow]:
-        """The rows as the viewer may see them. Every document passes through here before anything
-        is computed from it. Raises what need_to_know.permit raises."""
-        found = list(found)
+    def _shown(self, entity: Entity, found: list[VersionRow]) -> list[VersionRow]:
+        """The rows of a kind as the viewer may see them. Every document passes through here before
+        anything is computed from it. Raises what need_to_know.permit raises."""
         if not entity.alone:
-            applications = dict.fromkeys(row.product_instance_id or row.id for row in found)
+            applications = dict.fromkeys(row.application for row in found)
             self.viewer.look.read(applications)
             self._permit(applications)
         mask = masking.mask_of(self.viewer, entity)
         if mask is None:
             return found
         return [row._replace(data=mask(row.id, row.data)) for row in found]
-
-    def _by_place(self, entity: Entity, found: Mapping[IdKey, VersionRow]) -> Rows:
-        return {(entity, row.id, row.key): row for row in self._shown(entity, found.values())}
 
     def _permit(self, applications: Iterable[str]) -> None:
         need_to_know.permit(self.viewer, applications, self._root_documents)
@@ -186,19 +179,16 @@ class Reader:
         """As Source.newest."""
         keys, rows = self._source.newest(entity, id, below, count)
         self._confine([(entity, id)])
-        return keys, self._by_place(entity, rows)
+        return keys, {row.located: row for row in self._shown(entity, rows)}
 
     def documents(self, wanted: Iterable[Located]) -> tuple[Rows, set[Located]]:
         """As Source.documents: versions, and which of those that are wanted are unread."""
-        asked: defaultdict[Entity, list[IdKey]] = defaultdict(list)
-        for entity, id, key in wanted:
-            asked[entity].append((id, key))
-        rows: Rows = {}
-        unread: set[Located] = set()
-        for entity, found in (self._source.documents(asked) if asked else {}).items():
-            rows |= self._by_place(entity, found.rows)
-            unread |= {(entity, *place) for place in found.unread}
-        return rows, unread
+        rows, unread = self._source.documents(list(wanted))
+        kinds: defaultdict[Entity, list[VersionRow]] = defaultdict(list)
+        for row in rows:
+            kinds[row.entity].append(row)
+        shown = chain.from_iterable(self._shown(*each) for each in kinds.items())
+        return {row.located: row for row in shown}, set(unread)
 
     def bodies(self, wanted: Iterable[Located]) -> Rows:
         """All of these versions that are still there."""
@@ -221,12 +211,12 @@ class Reader:
         return found
 
     def of_application(
-        self, application: str, filters: Filters, order: Order, after: Place | None, limit: int
+        self, query: ApplicationQuery, after: Place | None, limit: int
     ) -> tuple[list[Located], dict[Named, list[Key]]]:
         """As Source.of_application."""
-        found, keys = self._source.of_application(application, filters, order, after, limit)
-        if found or self.old.of_application(application):
-            self._permit([application])
+        found, keys = self._source.of_application(query, after, limit)
+        if found or self.old.of_application(query.id):
+            self._permit([query.id])
         self._confine(keys)
         return found, keys
 
@@ -264,8 +254,6 @@ class Reader:
         """The keys of all versions that the old service has."""
         return list(self._source.of(self.old, entity, id))
 
-    def given_twice(
-        self, shown: Iterable[Version], *, whole: bool
-    ) -> Mapping[Numbered, tuple[datetime, ...]]:
+    def given_twice(self, wanted: Iterable[Numbered]) -> Mapping[Numbered, tuple[datetime, ...]]:
         """As lists.given_twice."""
-        return lists.given_twice(shown, whole=whole)
+        return lists.given_twice(wanted)

@@ -1,6 +1,8 @@
 """What the sources give: the rows of versions, the keys that name them, and which key comes before
 which."""
 
+from __future__ import annotations
+
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
@@ -40,6 +42,11 @@ def parse(snapshot: bytes) -> Json:
         return cast(Json, msgspec.Raw(snapshot))
 
 
+# Identifies an entity, and a version.
+Named: TypeAlias = tuple[Entity, str]
+Located: TypeAlias = tuple[Entity, str, Key]
+
+
 class VersionRow(NamedTuple):
     """One version. `data` is the snapshot as JSON text in UTF-8. old: of the old service. names:
     name and kind of its author and of its service, where they were looked up with it."""
@@ -52,6 +59,7 @@ class VersionRow(NamedTuple):
     product_instance_id: str | None
     data: bytes
     id: str
+    entity: Entity
     old: bool = False
     names: tuple[Any, ...] = ()
 
@@ -59,26 +67,27 @@ class VersionRow(NamedTuple):
     def key(self) -> Key:
         return Key(self.version, self.updated_at)
 
+    @property
+    def located(self) -> Located:
+        return self.entity, self.id, self.key
 
-# Identifies an entity, a version of any entity of one kind, and a version of any kind.
-Named: TypeAlias = tuple[Entity, str]
-IdKey: TypeAlias = tuple[str, Key]
-Located: TypeAlias = tuple[Entity, str, Key]
+    @property
+    def application(self) -> str:
+        """The id of its application, its own for one that is no child."""
+        return self.product_instance_id or self.id
 
 
 class Read(NamedTuple):
-    """The rows that a statement found. unread: the places of those whose documents are too large to
-    be read together with these."""
+    """The versions that were read. unread: those whose documents are too large to be read together
+    with these."""
 
     rows: list[VersionRow]
-    unread: list[IdKey]
+    unread: list[Located]
 
-
-class Documents(NamedTuple):
-    """Versions of one kind by id and key. unread: as in Read."""
-
-    rows: dict[IdKey, VersionRow]
-    unread: list[IdKey]
+    @property
+    def places(self) -> list[Located]:
+        """Of all these versions, read or not."""
+        return [*(row.located for row in self.rows), *self.unread]
 
 
 class Newest(NamedTuple):
@@ -100,6 +109,11 @@ class Place(NamedTuple):
     id: str
     version: int
 
+    @classmethod
+    def of(cls, located: Located) -> Place:
+        entity, id, key = located
+        return cls(key.updated_at, ENTITIES.index(entity), id, key.version)
+
 
 # How wrong clocks may be before times prove nothing.
 CLOCK_TOLERANCE = timedelta(days=1)
@@ -109,23 +123,17 @@ class Pair(NamedTuple):
     """A version and the one it is compared with; None where the store has no lower one. trusted:
     as in Keys."""
 
-    entity: Entity
     row: VersionRow
     before: VersionRow | None
     trusted: bool = True
 
     @property
+    def entity(self) -> Entity:
+        return self.row.entity
+
+    @property
     def named(self) -> Named:
-        return self.entity, self.row.id
-
-    @property
-    def located(self) -> Located:
-        return self.entity, self.row.id, self.row.key
-
-    @property
-    def place(self) -> Place:
-        row = self.row
-        return Place(row.updated_at, ENTITIES.index(self.entity), row.id, row.version)
+        return self.row.entity, self.row.id
 
 
 class Keys:

@@ -1,5 +1,7 @@
 """One version of an entity, by its number or by a moment."""
 
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import NamedTuple
 
@@ -16,7 +18,7 @@ from history.timeline.query import (
     OlderThanRetentionError,
 )
 from history.timeline.reading import Reader
-from history.timeline.row import LAST, Key
+from history.timeline.row import LAST, Key, Numbered
 from history.timeline.versions import Version
 
 
@@ -54,6 +56,20 @@ def twins(reader: Reader, entity: Entity, id: str, number: int) -> list[Twin]:
     found = [Twin(key.updated_at, old=False) for key in document.keys.of_version(number)]
     theirs = [Twin(key.updated_at, old=True) for key in _old_twins(document, number)]
     return sorted([*found, *theirs])
+
+
+def given_twice(
+    reader: Reader, shown: Iterable[Version], *, whole: bool
+) -> Mapping[Numbered, tuple[datetime, ...]]:
+    """Those numbers of these versions that a producer gave more than once, with the times of all
+    versions that have them, the oldest first. whole: these are all versions; otherwise one query
+    for each kind."""
+    times: defaultdict[Numbered, list[datetime]] = defaultdict(list)
+    for each in shown:
+        times[each.entity, each.id, each.version].append(each.updated_at)
+    if not whole:
+        return reader.given_twice(times)
+    return {number: tuple(sorted(found)) for number, found in times.items() if len(found) > 1}
 
 
 def at(reader: Reader, entity: Entity, id: str, moment: datetime) -> Version:

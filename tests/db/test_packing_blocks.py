@@ -9,7 +9,7 @@ from history.daily import days
 from history.entities import root
 from history.models import PackDictionary
 from history.packing import pack
-from history.timeline.row import IdKey, Key
+from history.timeline.row import Key
 from history.timeline.sources.tables import Tables
 from tests.db.partitioned import raw
 from tests.db.store import T0, Store, minute
@@ -17,10 +17,10 @@ from tests.db.store import T0, Store, minute
 DAY = T0.date()
 
 
-def one_after_another(wanted: IdKey) -> None:
+def one_after_another(key: Key) -> None:
     """As a page asks: again, while it is told that the version is for later."""
-    found, unread = Tables().documents({root(): [wanted]})[root()]
-    assert (list(found), unread) == ([wanted], [])
+    found, unread = Tables().documents([(root(), "A1", key)])
+    assert ([row.key for row in found], unread) == ([key], [])
 
 
 @pytest.fixture
@@ -40,7 +40,7 @@ def test_a_large_document_of_the_same_moment_is_not_read_instead(store: Store) -
     store.add("A1", 2, {"text": 2}, minute(0))
     store.add("A1", 3, {"text": 3}, minute(1))
     packed()
-    one_after_another(("A1", Key(2, minute(0))))
+    one_after_another(Key(2, minute(0)))
 
 
 def test_blocks_that_overlap_are_not_read_instead(store: Store) -> None:
@@ -49,7 +49,7 @@ def test_blocks_that_overlap_are_not_read_instead(store: Store) -> None:
         at = minute((0, 100, 200)[number % 3] + number // 3)
         store.add("A1", number, {"text": "y" * 80_000, "number": number}, at)
     packed()
-    one_after_another(("A1", Key(58, minute(119))))
+    one_after_another(Key(58, minute(119)))
 
 
 def test_documents_that_changed_get_a_dictionary_of_their_own(store: Store) -> None:

@@ -23,12 +23,11 @@ from history.packing import pack
 from history.partitions.maintain import maintain
 from history.partitions.plan import Policy
 from history.record import ChangeType
-from history.timeline.query import Filters, Order, Query, Sort
-from history.timeline.row import FIRST, LAST, Key
+from history.timeline.query import ApplicationQuery, Filters, Order, Query, Sort
+from history.timeline.row import FIRST, LAST, Key, Place
 from history.timeline.sources.archive import Archive
-from history.timeline.sources.merged import Merged
+from history.timeline.sources.merged import Merged, Source, Supplement
 from history.timeline.sources.old_service import OldService
-from history.timeline.sources.source import Source, Supplement
 from history.timeline.sources.tables import Tables
 from tests.db.partitioned import raw
 from tests.db.store import Store, minute
@@ -193,19 +192,20 @@ def test_keys_and_documents(source: Source, history: list[Made]) -> None:
     for kind, id in KINDS:
         mine = sorted(made.key for made in history if made.id == id)
         assert source.keys(kind, [id, "none"]) == {id: mine}
-        wanted = [(id, key) for key in [*mine, Key(99, minute(0))]]
-        rows, unread = source.documents({kind: wanted})[kind]
-        assert (sorted(rows), unread) == (wanted[:-1], [])
-        assert {json.loads(row.data)["of"] for row in rows.values()} <= {id, "old"}
+        wanted = [(kind, id, key) for key in [*mine, Key(99, minute(0))]]
+        rows, unread = source.documents(wanted)
+        assert (sorted(row.key for row in rows), unread) == (mine, [])
+        assert {row.located for row in rows} == set(wanted[:-1])
+        assert {json.loads(row.data)["of"] for row in rows} <= {id, "old"}
         assert source.owners(kind, [id, "none"]) == {id: {"A1"}}
         for below in ([], [mine[0]], [mine[-1], LAST]):
             keys, newest = source.newest(kind, id, below, 2)
             assert keys == mine
             if isinstance(source, Tables):
-                assert newest.keys() == {(id, key) for key in highest(mine, below, 2)}
+                assert {row.key for row in newest} == highest(mine, below, 2)
             else:  # of what the tables have; others have theirs in memory
-                assert newest.keys() <= {(id, key) for key in mine}
-    assert source.newest(TASK, "none", [LAST], 2) == ([], {})
+                assert {row.key for row in newest} <= set(mine)
+    assert source.newest(TASK, "none", [LAST], 2) == ([], [])
 
 
 def highest(keys: list[Key], below: list[Key], count: int) -> set[Key]:
@@ -229,12 +229,12 @@ def test_an_application(source: Source, history: list[Made]) -> None:
     assert source.members("none") == {}
     for order in Order:
         expected = sorted((made.place for made in history), reverse=order is Order.DESC)
-        found: list[tuple[datetime, int, str, int]] = []
+        found: list[Place] = []
         while True:
             after = found[-1] if found else None
-            page, keys = source.of_application("A1", Filters(), order, after, 3)
+            page, keys = source.of_application(ApplicationQuery(id="A1", order=order), after, 3)
             if not page:
                 break
-            found += [Made(kind, id, key, "").place for kind, id, key in page]
+            found += map(Place.of, page)
             assert keys == {(kind, id): every[kind, id] for kind, id, _ in page}
         assert found == expected

@@ -94,7 +94,9 @@ def _respond(request: HttpRequest, reader: Reader, source: ShownTimeline) -> Htt
         path_filter=links.field,
         maker_filter=lambda version: links.with_maker(address, version, kept),
         path=form.filters().path,
-        twice=reader.given_twice(found.versions, whole=plain and found.next_token is None),
+        twice=timeline.given_twice(
+            reader, found.versions, whole=plain and found.next_token is None
+        ),
     )
     children, members = _children(reader, source, shown=source.whole and plain)
     return render(

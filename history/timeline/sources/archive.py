@@ -15,7 +15,7 @@ from history.timeline.row import Key, Named, VersionRow
 
 @dataclass(frozen=True, slots=True)
 class Archive:
-    """A history.timeline.sources.source.Supplement. Reads a document once; those of restored days
+    """A history.timeline.sources.merged.Supplement. Reads a document once; those of restored days
     too."""
 
     url: str
@@ -52,7 +52,7 @@ def _versions(url: str, entity: Entity, id: str) -> dict[Key, VersionRow]:
         raise ArchiveUnavailableError(str(error)) from error
     return {
         Key(each.version, each.updated_at): VersionRow(
-            **each._replace(data=shortened(each.data))._asdict()
+            **each._replace(data=shortened(each.data))._asdict(), entity=entity
         )
         for each in found
     }

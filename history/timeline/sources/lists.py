@@ -8,15 +8,13 @@ from typing import Any, NamedTuple
 
 from psycopg.types.numeric import Int4
 
-from history.distribution import APPLICATION
 from history.entities import CHILDREN, ENTITIES, ROOT, Entity
 from history.timeline.row import Key, Newest, Numbered, VersionRow
 from history.timeline.sources import statements
 from history.timeline.sources.statements import sql
-from history.timeline.versions import Version
 
 _NEWEST = """
-    SELECT DISTINCT ON (id) id, version, updated_at, {owner} FROM {table} WHERE id = ANY(%s)
+    SELECT DISTINCT ON (id) id, version, updated_at, {owner} FROM {table} WHERE id = ANY(%(ids)s)
     ORDER BY id, version DESC, updated_at DESC
 """
 
@@ -26,15 +24,15 @@ def newest_keys(entity: Entity, ids: Collection[str]) -> dict[str, Newest]:
     lists: history.timeline.search leaves out what the reader may not see."""
     if not ids:
         return {}
-    owner = APPLICATION if entity.parent else "id"
-    found = statements.fetch(sql(_NEWEST, entity, owner=owner), [list(ids)])
+    owner = "product_instance_id" if entity.parent else "id"
+    found = statements.fetch(sql(_NEWEST, entity, owner=owner), {"ids": list(ids)})
     return {id: Newest(Key(version, moment), whose) for id, version, moment, whose in found}
 
 
 # For each application the time of the newest version of a kind that names it.
 _NEWEST_CHILD = """
     SELECT product_instance_id, max(updated_at) FROM {table}
-    WHERE product_instance_id = ANY(%s) GROUP BY product_instance_id
+    WHERE product_instance_id = ANY(%(ids)s) GROUP BY product_instance_id
 """
 
 
@@ -53,8 +51,8 @@ _DOCUMENTS = """
     SELECT value, name, entity, id FROM (
         SELECT value, name, entity, id, row_number() OVER (
             PARTITION BY value ORDER BY day DESC, name, entity, id) AS place
-        FROM search_key WHERE value = ANY(%s) AND entity || ' ' || name = ANY(%s)
-    ) AS key WHERE place <= %s
+        FROM search_key WHERE value = ANY(%(texts)s) AND entity || ' ' || name = ANY(%(keys)s)
+    ) AS key WHERE place <= %(limit)s
 """
 
 
@@ -63,8 +61,8 @@ def first(texts: Sequence[str], ids: Sequence[str], keys: Sequence[str], limit: 
     those of the texts that can be one. keys: names of business keys, each with its kind."""
     found = statements.together(
         [
-            *((sql(_NEWEST, entity, owner="id"), [list(ids)]) for entity in ENTITIES),
-            (_DOCUMENTS, [list(texts), list(keys), Int4(limit)]),
+            *((sql(_NEWEST, entity, owner="id"), {"ids": list(ids)}) for entity in ENTITIES),
+            (_DOCUMENTS, {"texts": list(texts), "keys": list(keys), "limit": Int4(limit)}),
         ]
     )
     newest = {
@@ -75,7 +73,7 @@ def first(texts: Sequence[str], ids: Sequence[str], keys: Sequence[str], limit: 
     if not absent or not CHILDREN:
         return First(newest, {}, found[-1])
     latest: dict[str, datetime] = {}
-    asked = [(sql(_NEWEST_CHILD, entity), [absent]) for entity in CHILDREN]
+    asked = [(sql(_NEWEST_CHILD, entity), {"ids": absent}) for entity in CHILDREN]
     for id, moment in chain.from_iterable(statements.together(asked)):
         latest[id] = max(moment, latest.get(id, moment))
     return First(newest, latest, found[-1])
@@ -86,7 +84,7 @@ def first(texts: Sequence[str], ids: Sequence[str], keys: Sequence[str], limit: 
 _NEWEST_DOCUMENTS = """
     SELECT {columns} FROM {table} JOIN (
         SELECT DISTINCT ON (id) id, version, updated_at FROM {table}
-        WHERE id = ANY(%s) AND (packed IS NOT NULL OR type <> 2 OR data <> 'null'::jsonb)
+        WHERE id = ANY(%(ids)s) AND (packed IS NOT NULL OR type <> 2 OR data <> 'null'::jsonb)
         ORDER BY id, version DESC, updated_at DESC
     ) AS newest USING (id, updated_at, version) OFFSET 0
 """
@@ -97,42 +95,28 @@ def newest_documents(entity: Entity, ids: Collection[str]) -> list[VersionRow]:
     found: list[VersionRow] = []
     left = list(ids)
     while left:
-        read = statements.read(entity, sql(_NEWEST_DOCUMENTS, entity), [left])
+        read = statements.read(entity, sql(_NEWEST_DOCUMENTS, entity), {"ids": left})
         found += read.rows
-        left = [id for id, _ in read.unread]
+        left = [id for _, id, _ in read.unread]
     return found
 
 
 _TWICE = """
     SELECT id, version, array_agg(updated_at ORDER BY updated_at)
-    FROM {versions} AS stored WHERE id = ANY(%s) AND version = ANY(%s)
+    FROM {versions} AS stored WHERE id = ANY(%(ids)s) AND version = ANY(%(numbers)s)
     GROUP BY id, version HAVING count(*) > 1
 """
 
 
-def given_twice(
-    versions: Iterable[Version], *, whole: bool
-) -> Mapping[Numbered, tuple[datetime, ...]]:
-    """Those numbers of these versions that a producer gave more than once, with the times of all
-    versions that have them, the oldest first. whole: these are all versions; otherwise one query
-    for each kind."""
-    if whole:
-        return _among(versions)
-    ids: defaultdict[Entity, set[str]] = defaultdict(set)
-    numbers: defaultdict[Entity, set[int]] = defaultdict(set)
-    for version in versions:
-        ids[version.entity].add(version.id)
-        numbers[version.entity].add(version.version)
+def given_twice(wanted: Iterable[Numbered]) -> Mapping[Numbered, tuple[datetime, ...]]:
+    """Those of these numbers that a producer gave more than once, with the times of all versions
+    that have them, the oldest first. One query for each kind."""
+    kinds: defaultdict[Entity, list[Numbered]] = defaultdict(list)
+    for each in wanted:
+        kinds[each[0]].append(each)
     found: dict[Numbered, tuple[datetime, ...]] = {}
-    for entity in ids:
-        values = [sorted(ids[entity]), sorted(numbers[entity])]
+    for entity, its in kinds.items():
+        values = {"ids": sorted({id for _, id, _ in its}), "numbers": [*{n for _, _, n in its}]}
         for id, number, times in statements.fetch(sql(_TWICE, entity), values):
             found[entity, id, number] = tuple(times)
     return found
-
-
-def _among(versions: Iterable[Version]) -> Mapping[Numbered, tuple[datetime, ...]]:
-    times: defaultdict[Numbered, list[datetime]] = defaultdict(list)
-    for each in versions:
-        times[each.entity, each.id, each.version].append(each.updated_at)
-    return {number: tuple(sorted(found)) for number, found in times.items() if len(found) > 1}

@@ -1,27 +1,82 @@
-"""One source of several: the tables, and others that have what the tables lack.
+"""What a source is: seven questions about keys and rows, of one kind or one application. And one
+source of several: the tables, and supplements, which have what the tables lack.
 
-A version that an earlier source has counts, and the same version of a later one does not. Nothing
-here knows who reads: history.timeline.reading asks this module, and everybody else asks that.
+A version that an earlier source has counts, and the same version of a later one does not. A source
+knows nothing of readers, masks, budgets or HTTP: history.timeline.reading asks this module, and
+everybody else asks that. docs/structure.md has the steps to add a source.
 """
 
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import itemgetter
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
-from history.entities import ENTITIES, Entity
-from history.timeline.query import Filters, Order, Query, Sort
-from history.timeline.row import Documents, IdKey, Key, Located, Named, Place, Read, VersionRow
-from history.timeline.sources.source import Supplement
+from history.entities import Entity
+from history.timeline.query import ApplicationQuery, Filters, Order, Query, Sort
+from history.timeline.row import Key, Located, Named, Place, Read, VersionRow
 from history.timeline.sources.tables import Tables
 
 T = TypeVar("T")
 
 
+class Source(Protocol):
+    """No answer is masked, and no question refused."""
+
+    def page(self, query: Query, after: Key, limit: int, /) -> Read:
+        """Up to `limit` versions after the key (FIRST or LAST to begin with), in display order;
+        fewer where their documents are larger than READ_BYTES. The path filter is not applied."""
+
+    def keys(self, entity: Entity, ids: Collection[str], /) -> dict[str, list[Key]]:
+        """The keys of all versions of these entities, ascending. One that has none is not there."""
+
+    def documents(self, wanted: Collection[Located], /) -> Read:
+        """The first of these versions, as far as they are (still) there: of each kind at least
+        one, and as many as READ_BYTES allow."""
+
+    def newest(
+        self, entity: Entity, id: str, below: Sequence[Key], count: int, /
+    ) -> tuple[list[Key], list[VersionRow]]:
+        """All keys of an entity, ascending, and its highest versions up to each of these numbers
+        and moments, this many of each, as far as one statement may bring them."""
+
+    def owners(self, entity: Entity, ids: Collection[str], /) -> dict[str, set[str]]:
+        """The applications that any version of each of these belongs to; none where the kind
+        stands alone."""
+
+    def members(self, application: str, /) -> dict[Named, list[Key]]:
+        """The application and the children that name it in any version: of each the keys of all
+        versions, ascending."""
+
+    def of_application(
+        self, query: ApplicationQuery, after: Place | None, limit: int, /
+    ) -> tuple[list[Located], dict[Named, list[Key]]]:
+        """Up to `limit` versions of an application and its children after a place (None to begin
+        with), in display order; and of each entity among them the keys of all versions."""
+
+
+class Supplement(Protocol):
+    """What has versions that the tables lack, all of one document at once, in the form of the
+    tables: moments in UTC, documents as history.documents.jsonb.shortened gives them, b"null" for a
+    deletion that has none."""
+
+    @property
+    def by_number(self) -> bool:
+        """Whether a version of the same number is the same one, whatever its time."""
+
+    def rows(
+        self, entity: Entity, id: str, owners: Callable[[], Collection[str]], /
+    ) -> Mapping[Key, VersionRow]:
+        """All versions of an entity, each of a child with its application. owners: gives the
+        applications that the tables know for it."""
+
+    def of_application(self, application: str, /) -> Collection[Named]:
+        """The entities that name the application in any version, or are the application."""
+
+
 @dataclass(frozen=True, slots=True)
 class Merged:
-    """A history.timeline.sources.source.Source."""
+    """A Source."""
 
     others: Sequence[Supplement] = ()
     tables: Tables = field(default_factory=Tables)
@@ -30,7 +85,7 @@ class Merged:
         # Before the page of the tables: a version that they get meanwhile is in one of the two.
         theirs = self.only_others(query.entity, query.id)
         read = self.tables.page(query, after, limit)
-        stored = [*(row.key for row in read.rows), *(key for _, key in read.unread)]
+        stored = [key for *_, key in read.places]
         entries: dict[Key, VersionRow | None] = {
             key: row
             for key, row in self.only_others(query.entity, query.id, stored).items()
@@ -38,33 +93,31 @@ class Merged:
         }
         if not entries:
             return read
-        entries |= {row.key: row for row in read.rows}
-        entries |= {key: None for _, key in read.unread}
+        entries |= {key: None for *_, key in read.unread} | {row.key: row for row in read.rows}
         position = itemgetter(0, 1) if query.sort is Sort.VERSION else itemgetter(1, 0)
         ordered = _after(entries, position, position(after), query.order, limit)
         end = next((at for at, key in enumerate(ordered) if entries[key] is None), len(ordered))
         found = [row for key in ordered[:end] if (row := entries[key]) is not None]
-        return Read(found, [(query.id, key) for key in ordered[end:]])
+        return Read(found, [(query.entity, query.id, key) for key in ordered[end:]])
 
     def keys(self, entity: Entity, ids: Collection[str]) -> dict[str, list[Key]]:
         found = self.tables.keys(entity, ids)
         return {id: its for id in ids if (its := self._all(entity, id, found.get(id, [])))}
 
-    def documents(self, wanted: Mapping[Entity, Sequence[IdKey]]) -> dict[Entity, Documents]:
-        found = self.tables.documents(wanted)
-        for entity, places in wanted.items() if self.others else ():
-            read, unread = found[entity]
-            # A key that the tables do not have is another's.
-            lacking = set(places) - read.keys() - set(unread)
-            for id in {id for id, _ in lacking}:
-                for other in reversed(self.others):
-                    theirs = self.of(other, entity, id).items()
-                    read.update({(id, key): row for key, row in theirs if (id, key) in lacking})
-        return found
+    def documents(self, wanted: Collection[Located]) -> Read:
+        read = self.tables.documents(wanted)
+        # A key that the tables do not have is another's.
+        lacking = set(wanted).difference(read.places) if self.others else ()
+        theirs: dict[Located, VersionRow] = {}
+        for entity, id in {place[:2] for place in lacking}:
+            for other in reversed(self.others):
+                theirs |= {row.located: row for row in self.of(other, entity, id).values()}
+        read.rows.extend(theirs[each] for each in lacking if each in theirs)
+        return read
 
     def newest(
         self, entity: Entity, id: str, below: Sequence[Key], count: int
-    ) -> tuple[list[Key], dict[IdKey, VersionRow]]:
+    ) -> tuple[list[Key], list[VersionRow]]:
         keys, rows = self.tables.newest(entity, id, below, count)
         return self._all(entity, id, keys), rows
 
@@ -73,7 +126,7 @@ class Merged:
         for other in () if entity.alone else self.others:
             for id in ids:
                 for row in self.of(other, entity, id).values():
-                    found.setdefault(id, set()).add(row.product_instance_id or row.id)
+                    found.setdefault(id, set()).add(row.application)
         return found
 
     def members(self, application: str) -> dict[Named, list[Key]]:
@@ -85,10 +138,10 @@ class Merged:
         return found
 
     def of_application(
-        self, application: str, filters: Filters, order: Order, after: Place | None, limit: int
+        self, query: ApplicationQuery, after: Place | None, limit: int
     ) -> tuple[list[Located], dict[Named, list[Key]]]:
-        theirs = self._places(application, filters)  # before the tables, as in page()
-        found, keys = self.tables.of_application(application, filters, order, after, limit)
+        theirs = self._places(query)  # before the tables, as in page()
+        found, keys = self.tables.of_application(query, after, limit)
         stored: dict[Named, list[Key]] = defaultdict(list)
         for entity, id, key in found:
             stored[entity, id].append(key)
@@ -98,7 +151,7 @@ class Merged:
         }
         added = [place for place in theirs if place[2] in still[place[:2]]]
         if added:
-            found = _after({*found, *added}, _position, after, order, limit)
+            found = _after({*found, *added}, Place.of, after, query.order, limit)
         if not self.others:
             return found, keys
         every: dict[Named, list[Key]] = {}
@@ -141,13 +194,13 @@ class Merged:
             named for other in self.others for named in other.of_application(application)
         )
 
-    def _places(self, application: str, filters: Filters) -> list[Located]:
+    def _places(self, query: ApplicationQuery) -> list[Located]:
         """What only others have of an application, as far as it fits."""
         return [
-            (entity, id, key)
-            for entity, id in self._named(application)
-            for key, row in self.only_others(entity, id).items()
-            if application == (row.product_instance_id or row.id) and fits(filters, row)
+            row.located
+            for named in self._named(query.id)
+            for row in self.only_others(*named).values()
+            if row.application == query.id and fits(query.filters, row)
         ]
 
 
@@ -160,11 +213,6 @@ def fits(filters: Filters, row: VersionRow) -> bool:
         and filters.client_id in (None, row.client_id)
         and filters.type in (None, row.type)
     )
-
-
-def _position(place: Located) -> Place:
-    entity, id, key = place
-    return Place(key.updated_at, ENTITIES.index(entity), id, key.version)
 
 
 def _after(

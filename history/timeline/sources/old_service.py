@@ -17,7 +17,7 @@ from history.timeline.row import Key, Named, VersionRow, parse
 
 @dataclass(frozen=True, slots=True)
 class OldService:
-    """A history.timeline.sources.source.Supplement. Of one number the row of the tables counts.
+    """A history.timeline.sources.merged.Supplement. Of one number the row of the tables counts.
     hidden: they alone are read, and nothing is asked for what is shown."""
 
     asked: Asked = field(default_factory=Asked)
@@ -68,7 +68,7 @@ class OldService:
                 continue
             found[Key(each.version, each.updated_at)] = VersionRow(
                 *(each.version, each.updated_at, each.type, each.client_id, each.author),
-                *(owner, each.data, each.id, True),
+                *(owner, each.data, each.id, each.entity, True),
             )
         return found
 

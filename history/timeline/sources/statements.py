@@ -4,11 +4,12 @@ Every statement is prepared and keeps one shape whatever is filtered, because pl
 over a hundred partitions costs more than running it. A bound that is not given is infinite.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from datetime import timedelta
+from datetime import datetime
 from functools import cache
-from typing import Any
+from typing import Any, Final, NamedTuple, TypeAlias
 
 import psycopg
 from django.db import connection
@@ -23,7 +24,7 @@ from history.documents.jsonb import from_store, shortened
 from history.entities import Entity
 from history.requests import deadline
 from history.timeline.query import Filters
-from history.timeline.row import IdKey, Key, Read, VersionRow
+from history.timeline.row import Key, Read, VersionRow
 
 
 class _Document(Loader):
@@ -33,13 +34,6 @@ class _Document(Loader):
 
     def load(self, data: Buffer) -> bytes:
         return shortened(from_store(bytes(data)))
-
-
-@contextmanager
-def cursor() -> Iterator[psycopg.Cursor[tuple[Any, ...]]]:
-    """As cursors: one."""
-    with cursors(1) as (opened,):
-        yield opened
 
 
 @contextmanager
@@ -53,13 +47,13 @@ def cursors(count: int) -> Iterator[list[psycopg.Cursor[tuple[Any, ...]]]]:
     connection.ensure_connection()
     # Not connection.cursor(): Django's cursor puts the parameters into the text, so that nothing
     # is ever prepared.
-    made = [psycopg.Cursor(connection.connection, row_factory=tuple_row) for _ in range(count)]
+    made = [psycopg.RawCursor(connection.connection, row_factory=tuple_row) for _ in range(count)]
     for each in made:
         each.format = Format.BINARY
         each.adapters.register_loader("text", _Document)
     with connection.wrap_database_errors:
         try:
-            yield made
+            yield list(made)
         finally:
             for each in made:
                 each.close()
@@ -76,13 +70,13 @@ _BOUNDED = """
            person.full_name, person.kind, service.full_name, service.kind,
            fits, CASE WHEN in_block THEN position END, CASE WHEN in_block THEN stored_at END,
            CASE WHEN fits THEN packed END
-    FROM (SELECT *, total <= %s OR total = size AS fits FROM (
+    FROM (SELECT *, total <= %(bytes)s OR total = size AS fits FROM (
         SELECT *, sum(size) OVER (ROWS UNBOUNDED PRECEDING) AS total
         FROM (
             SELECT version, updated_at, type, client_id, author, product, id, in_block, position,
                    stored_at, CASE WHEN first THEN packed END AS packed,
                    coalesce(octet_length(text), CASE WHEN first THEN unpacked ELSE 0 END) AS size,
-                   CASE WHEN number = 1 OR octet_length(text) <= %s THEN text END AS text
+                   CASE WHEN number = 1 OR octet_length(text) <= %(bytes)s THEN text END AS text
             FROM (
                 SELECT *, data::text AS text
                 FROM (
@@ -105,66 +99,97 @@ _BOUNDED = """
 
 @cache
 def around(statement: str) -> str:
-    """The statement with the limits and the names around it; its first two values are the limit,
-    in bytes. It gives what `rows` takes."""
+    """The statement with the limits and the names around it: its value `bytes`. It gives what
+    `rows` takes."""
     return _BOUNDED.format(rows=statement)
 
 
 # Documents that one statement brings; the first one may be larger.
 READ_BYTES = 4 * 1024 * 1024
 
+# A statement with %(name)s for each value, and the values by name.
+Values: TypeAlias = Mapping[str, object]
+Statement: TypeAlias = tuple[str, Values]
+_NAME: Final = re.compile(r"%\((\w+)\)s")
 
-def fetch(statement: str, values: Sequence[object]) -> list[tuple[Any, ...]]:
+
+@cache
+def _numbered(text: str) -> tuple[str, Sequence[str]]:
+    """The text with numbers in the place of names, and the names in their order. psycopg would
+    look for the names of a long text at each call."""
+    names = list(dict.fromkeys(_NAME.findall(text)))
+    return _NAME.sub(lambda found: f"${names.index(found[1]) + 1}", text), names
+
+
+def _as_sent(text: str, values: Values) -> tuple[str, Sequence[object]]:
+    numbered, names = _numbered(text)
+    return numbered, [values[name] for name in names]
+
+
+def fetch(text: str, values: Values) -> list[tuple[Any, ...]]:
     """All rows of a prepared statement."""
-    with cursor() as opened:
-        return prepared.run(opened, statement, values)
+    with cursors(1) as (opened,):
+        return prepared.run(opened, *_as_sent(text, values))
 
 
-def read(entity: Entity, statement: str, values: Sequence[object]) -> Read:
-    """The rows of a statement, from the first one on, of which the documents may be read now."""
-    return rows(entity, fetch(*bounded(statement, values)))
-
-
-def bounded(statement: str, values: Sequence[object]) -> tuple[str, Sequence[object]]:
-    """A statement that gives versions, and its values, with the limit of documents around it."""
-    return around(statement), [Int4(READ_BYTES), Int4(READ_BYTES), *values]
-
-
-def together(asked: Sequence[tuple[str, Sequence[object]]]) -> list[list[tuple[Any, ...]]]:
+def together(asked: Sequence[Statement]) -> list[list[tuple[Any, ...]]]:
     """The rows of each of these prepared statements, in one round trip."""
     if len(asked) < 2:
         return [fetch(*each) for each in asked]
     with cursors(len(asked)) as opened:
-        return prepared.run_together(opened, asked)
+        return prepared.run_together(opened, [_as_sent(*each) for each in asked])
+
+
+def bounded(text: str, values: Values) -> Statement:
+    """A statement that gives versions, with the limit of documents around it."""
+    return around(text), {**values, "bytes": Int4(READ_BYTES)}
+
+
+class Found(NamedTuple):
+    """A row of around(): a version, who made it, and its document. fits: whether this may be read
+    now. text: of a plain row. position: of a version in a block, from 1; else None. packed: the
+    block, with the first of its versions; stored_at: of its row."""
+
+    version: int
+    updated_at: datetime
+    type: int
+    client_id: str
+    author: str | None
+    product: str | None
+    text: Any
+    id: str
+    author_name: str | None
+    author_kind: str | None
+    service_name: str | None
+    service_kind: str | None
+    fits: bool
+    position: int | None
+    stored_at: Any
+    packed: bytes | None
+
+
+def read(entity: Entity, statement: str, values: Values) -> Read:
+    """The rows of a statement, from the first one on, of which the documents may be read now."""
+    return rows(entity, fetch(*bounded(statement, values)))
 
 
 def rows(entity: Entity, found: Iterable[tuple[Any, ...]]) -> Read:
     """The rows that around() gives. Raises DamagedBlockError."""
-    read: list[VersionRow] = []
-    unread: list[IdKey] = []
+    read = Read([], [])
     texts: list[bytes] = []
-    for row in found:
-        fits, position, stored_at, packed = row[12:]
-        if not fits:
-            unread.append((row[7], Key(row[0], row[1])))
-        elif position is None:
-            read.append(VersionRow._make((*row[:8], False, row[8:12])))
-        else:
-            if packed is not None:  # it comes with the first of its versions
-                texts = stored.texts(connection.connection, entity.table, row[7], stored_at, packed)
-            data = shortened(from_store(texts[position - 1]))
-            read.append(VersionRow._make((*row[:6], data, row[7], False, row[8:12])))
-    return Read(read, unread)
-
-
-def unpacked(entity: Entity, own: Sequence[Any], block: Sequence[Any]) -> Iterator[VersionRow]:
-    """The versions in a block. own: its row as history.daily.canonical.fields, None for the
-    application of a main kind. Raises DamagedBlockError."""
-    rows = stored.unpacked(connection.connection, entity.table, tuple(own), block)
-    for id, version, moment, client, author, type, product, text in rows:
-        at = stored.EPOCH + timedelta(microseconds=moment)
-        data = shortened(from_store(text.encode()))
-        yield VersionRow(version, at, type, client, author, product, data, id)
+    for row in map(Found._make, found):
+        if not row.fits:
+            read.unread.append((entity, row.id, Key(row.version, row.updated_at)))
+            continue
+        data = row.text
+        if row.position is not None:
+            if row.packed is not None:
+                block = (row.id, row.stored_at, row.packed)
+                texts = stored.texts(connection.connection, entity.table, *block)
+            data = shortened(from_store(texts[row.position - 1]))
+        names = (row.author_name, row.author_kind, row.service_name, row.service_kind)
+        read.rows.append(VersionRow(*row[:6], data, row.id, entity, names=names))
+    return read
 
 
 # The columns that around() needs, of the row of a block or a plain one alone.
@@ -184,14 +209,15 @@ def sql(text: str, entity: Entity, **parts: str) -> str:
 
 
 # In every statement: otherwise each combination of filters is one more prepared statement.
-FILTERS = "AND (%s OR author = %s) AND (%s OR client_id = %s) AND (%s OR type = %s)"
+FILTERS = """AND (%(any_author)s OR author = %(author)s)
+    AND (%(any_client_id)s OR client_id = %(client_id)s) AND (%(any_type)s OR type = %(type)s)"""
 
 
-def conditions(filters: Filters) -> list[object]:
+def conditions(filters: Filters) -> Values:
     """The values for FILTERS."""
-    author, client_id, type = filters.author, filters.client_id, filters.type
-    return [
-        *(author is None, author or ""),
-        *(client_id is None, client_id or ""),
-        *(type is None, Int4(type or 0)),
-    ]
+    given: dict[str, object] = {
+        "author": filters.author or "",
+        "client_id": filters.client_id or "",
+        "type": Int4(filters.type or 0),
+    }
+    return given | {f"any_{name}": getattr(filters, name) is None for name in given}

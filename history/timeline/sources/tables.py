@@ -1,30 +1,21 @@
 """The source of what this installation stores: the *_aud tables, on one server or on a cluster."""
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, time, timedelta
-from typing import Any
+from functools import cache
+from typing import Any, NamedTuple
 
+from django.db import connection
 from psycopg.types.numeric import Int4
 
 from history.blocks import stored
-from history.distribution import APPLICATION
+from history.documents.jsonb import from_store, shortened
 from history.entities import ENTITIES, PARTS, Entity
-from history.timeline.query import Filters, Order, Query, Sort
-from history.timeline.row import (
-    FIRST,
-    LAST,
-    Documents,
-    IdKey,
-    Key,
-    Located,
-    Named,
-    Place,
-    Read,
-    VersionRow,
-)
+from history.timeline.query import ApplicationQuery, Filters, Order, Query, Sort
+from history.timeline.row import FIRST, LAST, Key, Located, Named, Place, Read, VersionRow
 from history.timeline.sources import statements
-from history.timeline.sources.statements import around, sql
+from history.timeline.sources.statements import Statement, Values, sql
 
 # Only keys are sorted, so that only the shown bodies are read. stored_at is bounded alone, for only
 # then does PostgreSQL leave partitions out.
@@ -33,13 +24,14 @@ _PAGE = """
         SELECT version, updated_at, type, client_id, author, product, id, in_block, position,
             stored_at, stored_version
         FROM {versions} AS stored
-        WHERE id = %s AND stored_at >= %s AND stored_at < %s
-          AND updated_at >= %s AND updated_at < %s AND ({by}) {sign} (%s, %s) {filters}
-        ORDER BY {ordered} LIMIT %s
+        WHERE id = %(id)s AND stored_at >= %(low)s AND stored_at < %(high)s
+          AND updated_at >= %(since)s AND updated_at < %(until)s AND ({key}) {sign} ({after})
+          {filters}
+        ORDER BY {ordered} LIMIT %(limit)s
     ) AS page
     CROSS JOIN LATERAL (
         SELECT data, packed, unpacked FROM {table}
-        WHERE id = %s AND updated_at = page.stored_at AND version = page.stored_version LIMIT 1
+        WHERE id = %(id)s AND updated_at = page.stored_at AND version = page.stored_version LIMIT 1
     ) AS body
     ORDER BY {ordered}
 """
@@ -47,25 +39,28 @@ _PAGE = """
 # The rows that have the newest versions below a place, where nothing else is asked of these: as
 # many rows that are below it, and the blocks of its day that only begin below it.
 _BELOW = """(
-    (SELECT * FROM {table} WHERE {of} = %s AND updated_at >= %s AND updated_at <= %s
-        AND {key} < ({place}) ORDER BY {ordered} LIMIT %s)
+    (SELECT * FROM {table} WHERE {of} = %(id)s AND updated_at >= %(since)s
+        AND updated_at <= %(after_updated_at)s AND ({key}) < ({after})
+        ORDER BY {ordered} LIMIT %(limit)s)
     UNION ALL
-    SELECT * FROM {table} WHERE {of} = %s AND updated_at >= %s AND updated_at < %s
-        AND packed IS NOT NULL AND {key} >= ({place})
-        AND 'epoch'::timestamptz + moments[1] * interval '1 microsecond' <= %s
+    SELECT * FROM {table} WHERE {of} = %(id)s AND updated_at >= %(after_updated_at)s
+        AND updated_at < %(high)s AND packed IS NOT NULL AND ({key}) >= ({after})
+        AND 'epoch'::timestamptz + moments[1] * interval '1 microsecond' <= %(after_updated_at)s
 )"""
 
 _KEYS = """
-    SELECT id, version, updated_at FROM {versions} AS stored WHERE id = ANY(%s) AND stored_at <= %s
+    SELECT id, version, updated_at FROM {versions} AS stored
+    WHERE id = ANY(%(ids)s) AND stored_at <= %(last)s
 """
 
 # The bounds leave out the days of none of them, before anything is planned or prepared for them.
 # OFFSET 0: Citus puts what the shards gave in this order, and goes on with that.
 _BODIES = """
-    SELECT {columns} FROM unnest(%s::varchar[], %s::timestamptz[], %s::int4[])
+    SELECT {columns}
+    FROM unnest(%(ids)s::varchar[], %(moments)s::timestamptz[], %(numbers)s::int4[])
         WITH ORDINALITY AS wanted(id, updated_at, version, place)
     JOIN {table} AS stored USING (id, updated_at, version)
-    WHERE stored.updated_at BETWEEN %s AND %s
+    WHERE stored.updated_at BETWEEN %(first)s AND %(last)s
     ORDER BY place OFFSET 0
 """
 
@@ -74,35 +69,35 @@ _BODIES = """
 _BLOCKS = """
     SELECT id, version, (extract(epoch FROM updated_at) * 1000000)::bigint, client_id, author, type,
         {product}, NULL, moments, versions, source, sources::varchar,
-        CASE WHEN total <= %s OR total = unpacked THEN packed END, unpacked
+        CASE WHEN total <= %(bytes)s OR total = unpacked THEN packed END, unpacked
     FROM (
         SELECT stored.*, place,
             sum(unpacked) OVER (ORDER BY place, id, updated_at, version) AS total
-        FROM unnest(%s::varchar[], %s::timestamptz[], %s::timestamptz[], %s::timestamptz[])
-            AS wanted(of, low, high, next_day)
+        FROM unnest(%(of)s::varchar[], %(lows)s::timestamptz[], %(highs)s::timestamptz[],
+            %(ends)s::timestamptz[]) AS wanted(of, low, high, next_day)
         JOIN {table} AS stored ON id = of AND updated_at >= low AND updated_at < next_day
             AND packed IS NOT NULL
             AND high >= 'epoch'::timestamptz + moments[1] * interval '1 microsecond'
         CROSS JOIN LATERAL (
             SELECT min(key.place) AS place
             FROM unnest(moments, versions) WITH ORDINALITY AS one(moment, number, position)
-            JOIN unnest(%s::varchar[], %s::int8[], %s::int4[])
+            JOIN unnest(%(ids)s::varchar[], %(moments)s::int8[], %(numbers)s::int4[])
                 WITH ORDINALITY AS key(of, moment, number, place)
                 ON key.of = stored.id AND key.moment = one.moment AND key.number
                     = coalesce(one.number, stored.version - cardinality(moments) + position::int)
         ) AS first
-        WHERE updated_at >= %s AND updated_at < %s AND place IS NOT NULL
+        WHERE updated_at >= %(first)s AND updated_at < %(end)s AND place IS NOT NULL
     ) AS found ORDER BY place, id, updated_at, version
 """
 
-_OWNERS = "SELECT DISTINCT id, {owner} FROM {table} WHERE id = ANY(%s)"
+_OWNERS = "SELECT DISTINCT id, {owner} FROM {table} WHERE id = ANY(%(ids)s)"
 
 # The keys are one row: of 10,000 rows with all columns most would be empty.
 _NEWEST = """
     WITH keys AS MATERIALIZED (
         SELECT version, updated_at, type, client_id, author, product, id, in_block, position,
             stored_at, stored_version
-        FROM {versions} AS stored WHERE id = %s
+        FROM {versions} AS stored WHERE id = %(id)s
     )
     SELECT bodies.*, NULL::int4[], NULL::timestamptz[] FROM ({bodies}) AS bodies
     UNION ALL
@@ -113,26 +108,26 @@ _NEWEST = """
 _UP_TO = """
     SELECT place.*, body.data, body.packed, body.unpacked FROM (
         SELECT DISTINCT place.*
-        FROM unnest(%s::int4[], %s::timestamptz[]) AS wanted(version, moment)
+        FROM unnest(%(numbers)s::int4[], %(moments)s::timestamptz[]) AS wanted(version, moment)
         CROSS JOIN LATERAL (
             SELECT * FROM keys
             WHERE keys.version <= wanted.version AND keys.updated_at <= wanted.moment
-            ORDER BY version DESC, updated_at DESC LIMIT %s
+            ORDER BY version DESC, updated_at DESC LIMIT %(count)s
         ) AS place ORDER BY version DESC, updated_at DESC
     ) AS place
     CROSS JOIN LATERAL (
         SELECT data, packed, unpacked FROM {table}
-        WHERE id = %s AND updated_at = place.stored_at AND version = place.stored_version LIMIT 1
+        WHERE id = %(id)s AND updated_at = place.stored_at AND version = place.stored_version
+        LIMIT 1
     ) AS body
 """
 
 # The rows of one kind in a merged timeline, marked with the index of the kind.
 _SHARE = """
     (SELECT {kind} AS kind, id, version, updated_at FROM {versions} AS stored
-     WHERE {owner} = %s AND stored_at >= %s AND stored_at < %s
-       AND updated_at >= %s AND updated_at < %s
-       AND (updated_at, {kind}, id, version) {sign} (%s, %s, %s, %s) {filters}
-     ORDER BY updated_at {order}, id {order}, version {order} LIMIT %s)
+     WHERE {owner} = %(id)s AND stored_at >= %(low)s AND stored_at < %(high)s
+       AND updated_at >= %(since)s AND updated_at < %(until)s AND ({key}) {sign} ({after}) {filters}
+     ORDER BY {ordered} LIMIT %(limit)s)
 """
 
 # With the keys of all versions of what is on the page: which version comes before each of them.
@@ -140,7 +135,7 @@ _MERGED = """
     WITH page AS MATERIALIZED (
         SELECT row_number() OVER () AS place, ordered.* FROM (
             SELECT kind, id, version, updated_at FROM ({shares}) AS merged
-            ORDER BY updated_at {order}, kind {order}, id {order}, version {order} LIMIT %s
+            ORDER BY updated_at {order}, kind {order}, id {order}, version {order} LIMIT %(limit)s
         ) AS ordered
     )
     SELECT place, kind, id, version, updated_at FROM page {keys}
@@ -152,170 +147,178 @@ _KEYS_OF_PAGE = """
 """
 
 # All keys of an application, and of the children that name it in any stored version.
-_OF_ROOT = "SELECT {kind}, id, version, updated_at FROM {versions} AS stored WHERE id = %s"
+_OF_ROOT = "SELECT {kind}, id, version, updated_at FROM {versions} AS stored WHERE id = %(id)s"
 _OF_CHILD = """
     SELECT {kind}, id, version, updated_at FROM {versions} AS stored
-    WHERE id = ANY(ARRAY(SELECT DISTINCT id FROM {table} WHERE product_instance_id = %s))
+    WHERE id = ANY(ARRAY(SELECT DISTINCT id FROM {table} WHERE product_instance_id = %(id)s))
 """
 
 
-def _of_each_kind(text: str, *, below: bool = False, **words: str) -> list[str]:
-    """The statement for each kind of an application. owner: of a version, its application. below:
-    of the rows of _BELOW, whose values come first."""
-    found = []
-    for number, entity in enumerate(ENTITIES):
-        if not entity.alone:
-            words |= {"kind": str(number), "owner": "product" if entity.parent else "id"}
-            if below:
-                of = APPLICATION if entity.parent else "id"
-                words["versions"] = _below(entity, of, ("updated_at", str(number), "id", "version"))
-            found.append(sql(text, entity, **words))
-    return found
+@cache
+def _of_entity(entity: Entity, sort: Sort, order: Order, below: bool) -> str:
+    """The statement of a page. below: of the rows of _BELOW."""
+    names = ["updated_at", "version"] if sort is Sort.UPDATED_AT else ["version", "updated_at"]
+    words = _order(names, order)
+    if below:
+        words["versions"] = _below(entity, "id", words)
+    return sql(_PAGE, entity, filters=statements.FILTERS, **words)
 
 
-def _below(entity: Entity, of: str, key: Sequence[str]) -> str:
-    """The versions of _BELOW, by this key."""
-    ordered = ", ".join(f"{name} DESC" for name in key if not name.isdecimal())
-    place = ", ".join(["%s"] * len(key))
-    rows = _BELOW.format(
-        table=entity.table, of=of, key=f"({', '.join(key)})", place=place, ordered=ordered
-    )
-    return stored.versions(entity, rows)
+@cache
+def _of_application(order: Order, below: bool) -> str:
+    """The statement of a page of an application. below: as above."""
+    shares, keys = [], []
+    for entity in PARTS:
+        kind, owner = str(ENTITIES.index(entity)), "product" if entity.parent else "id"
+        words = _order(Place._fields, order, kind)
+        if below:
+            of = "product_instance_id" if entity.parent else "id"
+            words["versions"] = _below(entity, of, words)
+        filters = statements.FILTERS
+        shares.append(sql(_SHARE, entity, kind=kind, owner=owner, filters=filters, **words))
+        keys.append(sql(_KEYS_OF_PAGE, entity, kind=kind))
+    return _MERGED.format(shares=" UNION ALL ".join(shares), order=order.value, keys="".join(keys))
 
 
-def _values_below(of: str, since: datetime, place: Sequence[Any], limit: int) -> list[object]:
-    """The values of _BELOW. place: begins with its moment."""
-    moment = place[0]
-    blocks = [of, moment, _next_day(moment), *place, moment]
-    return [of, since, moment, *place, Int4(limit), *blocks]
+def _order(names: Sequence[str], order: Order, kind: str = "") -> dict[str, str]:
+    """The words that bring what comes after a place into an order. names: by which it is ordered.
+    kind: the index of the kind whose rows these are, a constant."""
+    return {
+        "key": ", ".join(kind if name == "kind" else name for name in names),
+        "after": ", ".join(f"%(after_{name})s" for name in names),
+        "ordered": ", ".join(f"{name} {order.value}" for name in names if name != "kind"),
+        "sign": "<" if order is Order.DESC else ">",
+    }
 
 
-def _values(place: Place) -> list[Any]:
-    moment, kind, id, version = place
-    return [moment, Int4(kind), id, Int4(version)]
+def _below(entity: Entity, of: str, words: Mapping[str, str]) -> str:
+    """The versions of _BELOW. of: the column that has the id. words: of _order."""
+    return stored.versions(entity, _BELOW.format(table=entity.table, of=of, **words))
+
+
+def _values(
+    id: str, filters: Filters, order: Order, after: Place, limit: int, *, by_time: bool = True
+) -> Values:
+    """The values of a page after this place."""
+    since, until = filters.since or FIRST.updated_at, filters.until or LAST.updated_at
+    low, high = since, until
+    if by_time and order is Order.DESC:
+        after = min(after, Place(until, -1, "", -1))
+        high = after.updated_at
+    elif by_time:
+        low = max(since, after.updated_at)
+    place = {
+        f"after_{name}": Int4(value) if isinstance(value, int) else value
+        for name, value in after._asdict().items()
+    }
+    # A block is stored where its newest version is, on the day of them all.
+    bounds = {"since": since, "until": until, "low": low, "high": _next_day(high)}
+    return {"id": id, "limit": Int4(limit), **bounds, **place, **statements.conditions(filters)}
+
+
+class _Block(NamedTuple):
+    """A row of _BLOCKS: the columns of history.daily.canonical.fields, then those of a block."""
+
+    id: str
+    version: int
+    microseconds: int
+    client_id: str
+    author: str | None
+    type: int
+    product: str | None
+    data: None
+    moments: Sequence[int] | None
+    versions: Sequence[int] | None
+    source: bytes | None
+    sources: str | None
+    packed: bytes | None
+    unpacked: int
 
 
 class Tables:
-    """A history.timeline.sources.source.Source."""
+    """A history.timeline.sources.merged.Source."""
 
     def page(self, query: Query, after: Key, limit: int) -> Read:
-        entity, id, filters = query.entity, query.id, query.filters
-        since, until = filters.since or FIRST.updated_at, filters.until or LAST.updated_at
-        place: tuple[str, ...] = ("updated_at", "version")
-        position: list[object] = [after.updated_at, Int4(after.version)]
-        moment: datetime | None = after.updated_at
-        if query.sort is Sort.VERSION:
-            place, position, moment = place[::-1], position[::-1], None
-        key = ", ".join(place)
-        ordered = ", ".join(f"{name} {query.order.value}" for name in place)
-        words = {"by": key, "ordered": ordered, "filters": statements.FILTERS}
-        rows: list[object] = []
-        if moment and query.order is Order.DESC and not filters.by_row:
-            words["versions"] = _below(entity, "id", place)
-            below = min(after, Key(-1, until), key=_by_time)
-            rows = _values_below(id, since, [below.updated_at, Int4(below.version)], limit)
-        sign = "<" if query.order is Order.DESC else ">"
-        text = sql(_PAGE, entity, sign=sign, **words)
-        bounds = [*_days(since, until, query.order, moment), since, until]
-        values = [*bounds, *position, *statements.conditions(filters), Int4(limit)]
-        return statements.read(entity, text, [*rows, id, *values, id])
+        filters, order, by_time = query.filters, query.order, query.sort is Sort.UPDATED_AT
+        below = by_time and order is Order.DESC and not filters.by_row
+        text = _of_entity(query.entity, query.sort, order, below)
+        place = Place(after.updated_at, 0, "", after.version)
+        values = _values(query.id, filters, order, place, limit, by_time=by_time)
+        return statements.read(query.entity, text, values)
 
     def keys(self, entity: Entity, ids: Collection[str]) -> dict[str, list[Key]]:
-        found = statements.fetch(sql(_KEYS, entity), [list(ids), LAST.updated_at])
+        values = {"ids": list(ids), "last": LAST.updated_at}
+        found = statements.fetch(sql(_KEYS, entity), values)
         return {id: its for (_, id), its in _by_entity((entity, *row) for row in found).items()}
 
-    def documents(self, wanted: Mapping[Entity, Sequence[IdKey]]) -> dict[Entity, Documents]:
-        kinds = [entity for entity, places in wanted.items() if places]
-        asked = [statements.bounded(*_bodies(entity, wanted[entity])) for entity in kinds]
-        found: dict[Entity, Documents] = {entity: Documents({}, []) for entity in wanted}
-        for entity, each in zip(kinds, statements.together(asked), strict=True):
-            read, unread = statements.rows(entity, each)
-            found[entity] = Documents({(row.id, row.key): row for row in read}, unread)
-        for entity in kinds:
-            rows, unread = found[entity]
-            known = rows.keys() | set(unread)
-            if lacking := [place for place in wanted[entity] if place not in known]:
-                more = _from_blocks(entity, lacking)
-                rows.update(more.rows)
-                unread.extend(place for place in wanted[entity] if place in more.unread)
-        return found
+    def documents(self, wanted: Iterable[Located]) -> Read:
+        kinds: dict[Entity, list[Located]] = defaultdict(list)
+        for place in wanted:
+            kinds[place[0]].append(place)
+        asked = [statements.bounded(*_bodies(*each)) for each in kinds.items()]
+        answers = zip(kinds, statements.together(asked), strict=True)
+        found = [statements.rows(*each) for each in answers]
+        known = {place for each in found for place in each.places}
+        for entity, places in kinds.items():
+            if lacking := [place for place in places if place not in known]:
+                found.append(_from_blocks(entity, lacking))
+        return Read(
+            [row for each in found for row in each.rows],
+            [place for each in found for place in each.unread],
+        )
 
     def newest(
         self, entity: Entity, id: str, below: Sequence[Key], count: int
-    ) -> tuple[list[Key], dict[IdKey, VersionRow]]:
-        text = sql(_NEWEST, entity, bodies=around(sql(_UP_TO, entity)))
-        numbers, moments = [Int4(key.version) for key in below], [key.updated_at for key in below]
-        limits = [Int4(statements.READ_BYTES)] * 2
+    ) -> tuple[list[Key], list[VersionRow]]:
+        bodies, values = statements.bounded(
+            sql(_UP_TO, entity),
+            {
+                "id": id,
+                "numbers": [Int4(key.version) for key in below],
+                "moments": [key.updated_at for key in below],
+                "count": Int4(count),
+            },
+        )
         keys: list[Key] = []
         found: list[tuple[Any, ...]] = []
-        for *body, versions, times in statements.fetch(
-            text, [id, *limits, numbers, moments, Int4(count), id]
+        for *body, numbers, moments in statements.fetch(
+            sql(_NEWEST, entity, bodies=bodies), values
         ):
-            if versions is not None:
-                keys = sorted(map(Key, versions, times))
+            if numbers is not None:
+                keys = sorted(map(Key, numbers, moments))
             elif body[0] is not None:
                 found.append(tuple(body))
-        return keys, {(row.id, row.key): row for row in statements.rows(entity, found).rows}
+        return keys, statements.rows(entity, found).rows
 
     def owners(self, entity: Entity, ids: Collection[str]) -> dict[str, set[str]]:
         found: dict[str, set[str]] = {}
         if not entity.alone:
-            text = sql(_OWNERS, entity, owner="id" if entity.root else APPLICATION)
-            for id, application in statements.fetch(text, [list(ids)]):
+            text = sql(_OWNERS, entity, owner="product_instance_id" if entity.parent else "id")
+            for id, application in statements.fetch(text, {"ids": list(ids)}):
                 found.setdefault(id, set()).add(application)
         return found
 
     def members(self, application: str) -> dict[Named, list[Key]]:
-        children = zip(PARTS, _of_each_kind(_OF_ROOT), _of_each_kind(_OF_CHILD), strict=True)
-        text = " UNION ALL ".join(one if entity.root else two for entity, one, two in children)
-        found = statements.fetch(text, [application] * len(PARTS))
+        texts = [
+            sql(_OF_ROOT if entity.root else _OF_CHILD, entity, kind=str(ENTITIES.index(entity)))
+            for entity in PARTS
+        ]
+        found = statements.fetch(" UNION ALL ".join(texts), {"id": application})
         return _by_entity((ENTITIES[kind], *row) for kind, *row in found)
 
     def of_application(
-        self,
-        application: str,
-        filters: Filters,
-        order: Order,
-        after: Place | None,
-        limit: int,
+        self, query: ApplicationQuery, after: Place | None, limit: int
     ) -> tuple[list[Located], dict[Named, list[Key]]]:
-        since, until = filters.since or FIRST.updated_at, filters.until or LAST.updated_at
+        filters, order = query.filters, query.order
         backwards = order is Order.DESC
-        if after is None:
-            first = Place(FIRST.updated_at, -1, "", 0)
-            after = Place(LAST.updated_at, len(ENTITIES), "", 0) if backwards else first
-        sign = "<" if backwards else ">"
-        words = {"sign": sign, "order": order.value, "filters": statements.FILTERS}
-        rows: list[object] = []
-        below = backwards and not filters.by_row
-        if below:
-            rows = _values_below(
-                application, since, _values(min(after, Place(until, -1, "", 0))), limit
-            )
-        shares = " UNION ALL ".join(_of_each_kind(_SHARE, below=below, **words))
-        keys = "".join(_of_each_kind(_KEYS_OF_PAGE))
-        text = _MERGED.format(shares=shares, order=order.value, keys=keys)
-        bounds = [*_days(since, until, order, after[0]), since, until]
-        share = [*rows, application, *bounds, *_values(after)]
-        share += [*statements.conditions(filters), Int4(limit)]
-        found = statements.fetch(text, [*share * len(PARTS), Int4(limit)])
+        start = LAST.updated_at if backwards else FIRST.updated_at
+        values = _values(query.id, filters, order, after or Place(start, -1, "", -1), limit)
+        text = _of_application(order, backwards and not filters.by_row)
+        found = statements.fetch(text, values)
         page = sorted(row for row in found if row[0] is not None)
         rest = ((ENTITIES[kind], *row) for number, kind, *row in found if number is None)
         places = [(ENTITIES[kind], id, Key(version, at)) for _, kind, id, version, at in page]
         return places, _by_entity(rest)
-
-
-def _days(
-    since: datetime, until: datetime, order: Order, moment: datetime | None
-) -> tuple[datetime, datetime]:
-    """The bounds of the rows that have versions from `since` to `until`, and after the moment in
-    the order. A block is stored where its newest version is, on the day of them all."""
-    if moment is not None:
-        if order is Order.DESC:
-            until = min(until, moment)
-        else:
-            since = max(since, moment)
-    return since, _next_day(until)
 
 
 def _next_day(moment: datetime) -> datetime:
@@ -325,55 +328,61 @@ def _next_day(moment: datetime) -> datetime:
     return datetime.combine(moment.astimezone(UTC) + timedelta(days=1), time(), UTC)
 
 
-def _bodies(entity: Entity, wanted: Sequence[IdKey]) -> tuple[str, list[object]]:
-    """The statement that gives these versions as far as a row has their key, and its values."""
-    moments = [key.updated_at for _, key in wanted]
-    values = [
-        [id for id, _ in wanted],
-        moments,
-        [Int4(key.version) for _, key in wanted],
-        *(min(moments), max(moments)),
-    ]
-    return sql(_BODIES, entity), values
+def _bodies(entity: Entity, wanted: Sequence[Located]) -> Statement:
+    """The statement that gives these versions as far as a row has their key."""
+    moments = [key.updated_at for *_, key in wanted]
+    return sql(_BODIES, entity), {
+        "ids": [id for _, id, _ in wanted],
+        "moments": moments,
+        "numbers": [Int4(key.version) for *_, key in wanted],
+        "first": min(moments),
+        "last": max(moments),
+    }
 
 
-def _from_blocks(entity: Entity, lacking: Sequence[IdKey]) -> Documents:
+def _from_blocks(entity: Entity, lacking: Sequence[Located]) -> Read:
     """Those of these versions that are in blocks."""
     spans: dict[tuple[str, datetime], list[datetime]] = defaultdict(list)
-    for id, key in lacking:
+    for _, id, key in lacking:
         spans[id, _next_day(key.updated_at)].append(key.updated_at)
+    ids, ends = zip(*spans, strict=True)
     lows = [min(moments) for moments in spans.values()]
-    highs = [max(moments) for moments in spans.values()]
-    ids, ends = [id for id, _ in spans], [end for _, end in spans]
-    limit = Int4(statements.READ_BYTES)
-    keys = [
-        [id for id, _ in lacking],
-        [_microseconds(key.updated_at) for _, key in lacking],
-        [Int4(key.version) for _, key in lacking],
-    ]
-    values: list[object] = [limit, ids, lows, highs, ends, *keys, min(lows), max(ends)]
-    found, wanted = Documents({}, []), set(lacking)
+    values = {
+        "bytes": Int4(statements.READ_BYTES),
+        "of": list(ids),
+        "lows": lows,
+        "highs": [max(moments) for moments in spans.values()],
+        "ends": list(ends),
+        "first": min(lows),
+        "end": max(ends),
+        "ids": [id for _, id, _ in lacking],
+        "moments": [_microseconds(key.updated_at) for *_, key in lacking],
+        "numbers": [Int4(key.version) for *_, key in lacking],
+    }
     product = "product_instance_id" if entity.parent else "NULL::varchar"
-    for *own, moments, versions, source, sources, packed, size in statements.fetch(
-        sql(_BLOCKS, entity, product=product), values
-    ):
-        block = (moments, versions, source, sources, packed, size)
-        if packed is None:
-            first, last = (moments or own[2:3])[0], own[2]
-            found.unread.extend(
-                (id, key)
-                for id, key in lacking
-                if id == own[0] and first <= _microseconds(key.updated_at) <= last
-            )
+    wanted, found, unread = set(lacking), dict[Located, VersionRow](), list[Located]()
+    rows = statements.fetch(sql(_BLOCKS, entity, product=product), values)
+    for block in map(_Block._make, rows):
+        if block.packed is None:
+            first = block.moments[0] if block.moments else block.microseconds
+            unread += [
+                (entity, id, key)
+                for _, id, key in lacking
+                if id == block.id and first <= _microseconds(key.updated_at) <= block.microseconds
+            ]
             continue
-        for row in statements.unpacked(entity, own, block):
-            if (row.id, row.key) in wanted:
-                found.rows[row.id, row.key] = row
-    return Documents(found.rows, [place for place in found.unread if place not in found.rows])
+        found |= {row.located: row for row in _unpacked(entity, block) if row.located in wanted}
+    return Read(list(found.values()), [place for place in unread if place not in found])
 
 
-def _by_time(key: Key) -> tuple[datetime, int]:
-    return key.updated_at, key.version
+def _unpacked(entity: Entity, block: _Block) -> Iterator[VersionRow]:
+    """The versions in a block. Raises DamagedBlockError."""
+    own, its = block[: -len(stored.BLOCK)], block[-len(stored.BLOCK) :]
+    rows = stored.unpacked(connection.connection, entity.table, own, its)
+    for id, version, moment, client, author, type, product, text in rows:
+        at = stored.EPOCH + timedelta(microseconds=moment)
+        data = shortened(from_store(text.encode()))
+        yield VersionRow(version, at, type, client, author, product, data, id, entity)
 
 
 def _microseconds(moment: datetime) -> int:

@@ -17,7 +17,7 @@ from history.admin.parts.clerk.picture import Day, day_bars
 from history.entities import ENTITIES, Entity
 from history.models import ArchivedDay, SealedDay
 from history.record import ChangeType
-from history.timeline import Filters, Order, Query, Reader
+from history.timeline import ApplicationQuery, Filters, Query, Reader
 from history.timeline.applications import Members
 from history.timeline.row import LAST, Key
 
@@ -103,7 +103,8 @@ def _deleted(reader: Reader, entity: Entity, id: str, *, whole: bool) -> Iterabl
     if not whole:
         query = Query(entity=entity, id=id, filters=DELETED)
         return (row.key for row in reader.page(query, LAST, MOST_DELETED).rows)
-    found, _keys = reader.of_application(id, DELETED, Order.DESC, None, MOST_DELETED)
+    merged = ApplicationQuery(id=id, filters=DELETED)
+    found, _keys = reader.of_application(merged, None, MOST_DELETED)
     return (key for _kind, _id, key in found)
 
 
