@@ -29,12 +29,12 @@ from benchmarks.timeline_data import BIG, DataSet, data_set
 from history import timeline
 from history.documents.exactjson import loads
 from history.entities import root
-from history.timeline import ApplicationQuery, Filters, Query, Reader, Sort
+from history.timeline import ApplicationQuery, Filters, Query, Sort
 from history.timeline.row import LAST, Key
 from history.timeline.sources.tables import Tables
 
 ROOT = root()
-READER = Reader.on_host()
+READER = timeline.on_host()
 
 DAYS = (10, 90, 365)
 MAIN_DAYS = 90

@@ -2,7 +2,7 @@
 
 import random
 import sys
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import datetime, timedelta
@@ -14,7 +14,7 @@ from psycopg.types.numeric import Float8, Int4
 
 from annals.access.journal.words import Action
 from annals.access.journal.write import JournalError, record
-from history import diff, masking
+from history import diff, masking, timeline
 from history.base import clock
 from history.base.plain_text import one_line
 from history.base.table import counted
@@ -221,6 +221,7 @@ class Run:
     ) -> Iterator[Compared]:
         failures = 0
         kept = absence.kept_from()
+        reader = timeline.on_host(in_clear=True)
         for id in chosen:
             advance(1)
             try:
@@ -234,7 +235,7 @@ class Run:
                     raise CommandError(text, returncode=2) from None
                 continue
             failures = 0
-            stored = Reader.on_host(in_clear=True).versions(id)
+            stored = _stored(reader, id)
             tally.applications += 1
             tally.nowhere += not stored and not theirs
             yield from sorted(compare(stored, theirs, kept), key=_place)
@@ -282,6 +283,17 @@ class Run:
                 "No version is in both, so nothing was proved: are DATABASE_URL, "
                 "ANNALS_FALLBACK_URL and the ids the right ones?"
             )
+
+
+def _stored(reader: Reader, application: str) -> Stored:
+    """All versions of an application and its children; more than one of a number where a producer
+    gave it twice."""
+    found: dict[tuple[Entity, str, int], list[VersionRow]] = defaultdict(list)
+    for (entity, id), keys in reader.members(application).items():
+        for row in sorted(reader.bodies((entity, id, key) for key in keys).values()):
+            if row.product_instance_id in (None, application):
+                found[entity, id, row.version].append(row)
+    return found
 
 
 def _place(compared: Compared) -> tuple[str, str, int]:

@@ -12,7 +12,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
-from history import complete_to
+from history import complete_to, timeline
 from history.addresses import RAW_PATH
 from history.api import access, answers
 from history.api.answers import Answer, AnswerFormat
@@ -21,7 +21,7 @@ from history.api.parameters import TOKEN_LENGTH, Parameters, one_of
 from history.base.language import language_of
 from history.entities import BY_NAME, ENTITIES, Entity
 from history.fallback import AskedState
-from history.fallback.breaker import PAUSE_SECONDS
+from history.fallback.calls import PAUSE_SECONDS
 from history.record import AUTHOR_LENGTH, CLIENT_ID_LENGTH, MAX_VERSION, ChangeType
 from history.requests import accesses, worker_shares
 from history.timeline import BadParameterError, Filters, Include, Order, Reader
@@ -135,7 +135,7 @@ class Call(Options):
     def finalize_response(self, request: Request, response: Any, *args: Any, **kwargs: Any) -> Any:
         """The answer, errors included, with what came of asking the old service."""
         answer = super().finalize_response(request, response, *args, **kwargs)
-        state = self.reader.old.asked.state if self.reader is not None else None
+        state = self.reader.old.state if self.reader is not None else None
         if state is not None:
             answer.headers[OLD_SERVICE] = state.value
             if state is AskedState.FAILED:
@@ -153,13 +153,13 @@ class Call(Options):
             zone=parameters.zone(),
             language=language_of(request),
         )
-        self.reader = Reader.of(request.user, accesses.of(request))
+        self.reader = timeline.of_request(request.user, accesses.of(request))
         question = Question(parameters, output, address, self.reader)
         with worker_shares.of_login(request.user.pk), worker_shares.dear(self.is_dear(question)):
             # Before the data: what is read in between may be in the answer, but is not promised.
             state = complete_to.read(question.kinds) if self.with_completeness else None
             data = self.answer(question)
-        data |= answers.fallback(self.reader.old.asked.state)
+        data |= answers.fallback(self.reader.old.state)
         if state is not None:
             data["completeness"] = answers.completeness(state, output, data.get("history"))
         response = Response({"status": "success", "data": data})

@@ -134,7 +134,7 @@ def answer(error: Exception, context: Mapping[str, Any]) -> HttpResponse:
     if isinstance(error, exceptions.NotAuthenticated):
         message = str(_("nobody is logged in; log in, or send a token"))
     reader = getattr(context.get("view"), "reader", None)
-    if isinstance(error, NotFoundError) and reader is not None and reader.old.asked.failed:
+    if isinstance(error, NotFoundError) and reader is not None and reader.old.failed:
         message += f"; {_('the old service does not answer, it may have more')}"
     response = _response(context["request"], status, code, message, **more)
     if getattr(error, "auth_header", None):

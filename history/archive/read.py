@@ -3,14 +3,14 @@
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
-from typing import Any, NamedTuple
+from typing import Any, TypeAlias
 
 import pyarrow as pa
 
 from history.archive import parquet
 from history.archive.store import ArchiveError, Store
 from history.daily.canonical import columns
-from history.documents.jsonb import from_store
+from history.documents.jsonb import from_store, shortened
 from history.entities import Entity
 from history.models import ArchivedDay
 
@@ -18,32 +18,21 @@ READERS = 8
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-class ArchivedVersion(NamedTuple):
-    """One version from the archive. data: the snapshot as JSON text in UTF-8."""
-
-    id: str
-    version: int
-    updated_at: datetime
-    client_id: str
-    author: str | None
-    type: int
-    product_instance_id: str | None
-    data: bytes
+# A version by the names of its columns; product_instance_id: None where the kind has none.
+# data: the snapshot as JSON text in UTF-8, as history.documents.jsonb.shortened gives it.
+ArchivedVersion: TypeAlias = dict[str, Any]
 
 
 def versions(store: Store, entity: Entity, id_: str) -> list[ArchivedVersion]:
-    """The archived versions of one entity by version and time; restored days too. Opens only files
-    and row groups that may hold the id. Raises OSError if the archive does not answer,
-    ArchiveError if a file is broken."""
+    """The archived versions of one entity, those of restored days too. Opens only files and row
+    groups that may hold the id. Raises OSError if the archive does not answer, ArchiveError if a
+    file is broken."""
     wanted = _listed(entity, id_)
     while True:
         try:
             with ThreadPoolExecutor(READERS) as pool:
                 found = list(pool.map(lambda name: list(_of(store, name, entity, id_)), wanted))
-            return sorted(
-                (version for part in found for version in part),
-                key=lambda version: (version.version, version.updated_at),
-            )
+            return [version for part in found for version in part]
         except FileNotFoundError:
             # A merge may have replaced files since the database was asked for them.
             before, wanted = wanted, _listed(entity, id_)
@@ -69,8 +58,7 @@ def _of(store: Store, name: str, entity: Entity, id_: str) -> Iterator[ArchivedV
 
 
 def _version(entity: Entity, row: parquet.Row) -> ArchivedVersion:
-    named: dict[str, Any] = dict(zip(columns(entity), row, strict=True))
-    named.setdefault("product_instance_id", None)
+    named = {"product_instance_id": None, **dict(zip(columns(entity), row, strict=True))}
     named["updated_at"] = EPOCH + timedelta(microseconds=named["updated_at"])
-    named["data"] = from_store(named["data"].encode())
-    return ArchivedVersion(**named)
+    named["data"] = shortened(from_store(named["data"].encode()))
+    return named

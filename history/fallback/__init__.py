@@ -1,5 +1,4 @@
 """The fallback to the old service: versions that only it has, while people move over."""
 
-from history.fallback.answer import OldVersion, Subject, WrongAnswerError
-from history.fallback.asked import Asked, AskedState
+from history.fallback.answer import AskedState, OldVersion, Subject, WrongAnswerError
 from history.fallback.client import OldServiceError, Service, service

@@ -4,6 +4,7 @@ WrongAnswerError   it is not the timeline that was asked for
 """
 
 from datetime import UTC, datetime
+from enum import Enum
 from typing import Annotated, Final, NamedTuple
 
 import msgspec
@@ -26,11 +27,23 @@ class WrongAnswerError(Exception):
     """The message says what is wrong and quotes nothing of the answer."""
 
 
+class AskedState(Enum):
+    """What came of the questions of one request."""
+
+    ANSWERED = "answered"
+    FAILED = "failed"  # of at least one
+
+
 class Subject(NamedTuple):
     """What a timeline is of: an entity, or (kind None) an application with all its children."""
 
     kind: Entity | None
     id: str
+
+    @property
+    def can_be_asked(self) -> bool:
+        """Whether an address can have this id: `.` and `..` lead elsewhere."""
+        return 0 < len(self.id) <= ID_LENGTH and "\0" not in self.id and self.id not in (".", "..")
 
 
 class OldVersion(NamedTuple):

@@ -22,7 +22,6 @@ from history.fallback.answer import (
     part,
     says_nothing_there,
 )
-from history.record import ID_LENGTH
 
 PAGE_SIZE: Final = 500
 # All pages of one timeline together. They are in memory while a request is answered.
@@ -74,11 +73,6 @@ def service() -> Service | None:
 def over(until: date | None) -> bool:
     """Whether this last day is over, in UTC."""
     return until is not None and clock.now().astimezone(UTC).date() > until
-
-
-def can_be_asked(id: str) -> bool:
-    """Whether an address can have this id: `.` and `..` lead elsewhere."""
-    return 0 < len(id) <= ID_LENGTH and "\0" not in id and id not in (".", "..")
 
 
 def fetch(service: Service, subject: Subject, seconds: float) -> list[OldVersion]:

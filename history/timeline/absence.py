@@ -10,7 +10,6 @@ from datetime import UTC, datetime, time
 from django.conf import settings
 from django.utils.translation import gettext as _
 
-from history.archive import noted
 from history.base import clock
 from history.daily.window import Window
 from history.entities import Entity
@@ -99,7 +98,7 @@ def error(why: Absence | None, name: str, version: int | None = None) -> NotFoun
 
 def _never(reader: Reader) -> Absence:
     """It never arrived; but as long as the old service does not answer, it may have it."""
-    return Absence.UNKNOWN if reader.old.asked.failed else Absence.NEVER_ARRIVED
+    return Absence.UNKNOWN if reader.old.failed else Absence.NEVER_ARRIVED
 
 
 def _start(reader: Reader, entity: Entity) -> datetime:
@@ -111,9 +110,8 @@ def _start(reader: Reader, entity: Entity) -> datetime:
 
 def _in_archive(reader: Reader, entity: Entity, id: str) -> Absence | None:
     """Whether the archive may have it, unless it is read already."""
-    if reader.archive or not settings.ANNALS.archive_url:
-        return None
-    return Absence.ARCHIVED if noted.may_have(entity, id) else None
+    archive = None if reader.archive else reader.open_archive()
+    return Absence.ARCHIVED if archive and archive.may_have(entity, id) else None
 
 
 def _created(pair: Pair) -> datetime | None:

@@ -1,59 +1,26 @@
-"""An application with its children: the merged timeline, and the state at a moment."""
+"""The state of an application with its children at a moment."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from functools import partial
 from typing import TypeAlias
 
 from django.utils.translation import gettext as _
 
 from history.entities import ENTITIES, Entity
 from history.record import ChangeType
-from history.timeline import absence, compose, neighbours, paging
+from history.timeline import absence, compose, neighbours
 from history.timeline.budget import Budget
-from history.timeline.paging import Slice
+from history.timeline.compose import Version
 from history.timeline.query import (
     Absence,
-    ApplicationQuery,
     NotFoundError,
     NoVersionError,
     storable,
+    unknown_application,
 )
 from history.timeline.reading import Reader
-from history.timeline.row import Key, Keys, Named, Place
-from history.timeline.versions import Page, Version
-
-
-def timeline(reader: Reader, query: ApplicationQuery) -> Page:
-    """A page of the versions of the application and all its children, by time; versions of one
-    moment in the order of ENTITIES, id, version.
-
-    One query for the places and keys of the versions, then one for their documents. Raises as
-    pages.page does.
-    """
-    found = paging.page(reader, query, partial(_slices, query))
-    if not found.versions and query.page_token is None:
-        if not reader.members(query.id):
-            raise _unknown(query.id)
-        absence.check_retention(query.filters)
-    return found
-
-
-def _slices(
-    query: ApplicationQuery, reader: Reader, after: Place | None, size: int
-) -> Iterator[Slice]:
-    more = True
-    while more:
-        found, keys = reader.of_application(query, after, size + 1)
-        shown, more = found[:size], len(found) > size
-        known = {named: Keys(its) for named, its in keys.items()}
-        places = [place for place in shown if place[:2] in known]
-        for pairs in neighbours.batches(reader, places, known):
-            yield Slice(pairs, more or pairs[-1].row.located != places[-1])
-        if more:
-            after = Place.of(shown[-1])
-
+from history.timeline.row import Key, Keys, Named
 
 Members: TypeAlias = Mapping[Named, list[Key]]
 
@@ -101,7 +68,7 @@ def at(
     """
     there: dict[Named, Keys] = {}
     if storable(id):
-        reader.old.want_application(id)
+        reader.want(None, id)
         members = members or reader.members(id)
         ordered = sorted(members, key=lambda its: (ENTITIES.index(its[0]), its[1]))
         there = {named: Keys(members[named]) for named in ordered[:most]}
@@ -138,12 +105,8 @@ def at(
 def _nothing(id: str, known: bool, missing: Sequence[MissingPart]) -> NotFoundError:
     """The exception for an application of which there is no version of a moment."""
     if not known:
-        return _unknown(id)
+        return unknown_application(id)
     if not missing:
         return NoVersionError(_("application {id} did not exist at that moment").format(id=id))
     kept = next((part.why for part in missing if part.why.was_kept), missing[0].why)
     return absence.error(kept, _("version of application {id} at that moment").format(id=id))
-
-
-def _unknown(id: str) -> NoVersionError:
-    return NoVersionError(_("the store has nothing of application {id}").format(id=id))

@@ -10,11 +10,10 @@ from history.entities import Entity
 from history.labels import Label
 from history.requests import deadline
 from history.timeline import compose, neighbours
-from history.timeline.compose import Origin
+from history.timeline.compose import Origin, Version
 from history.timeline.query import unknown
 from history.timeline.reading import Reader
 from history.timeline.row import Pair, parse
-from history.timeline.versions import Version
 
 
 @dataclass(frozen=True, slots=True)

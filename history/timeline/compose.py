@@ -1,45 +1,120 @@
-"""Makes versions of rows: compared with the previous version, with names and labels."""
+"""Versions, made of rows: who, when, and what changed; with names and labels."""
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import cache, cached_property
 
 from history import diff as differ
 from history import labels, people, quarantined
-from history.diff import Change, Diff, Identity, matching_first
+from history.diff import Change, Diff, Identity, Operation, matching_first
 from history.documents.exactjson import Json, dumps
 from history.entities import Entity
-from history.labels import Catalogue
+from history.labels import Catalogue, Label
 from history.people import Author, unnamed
 from history.quarantined import Quarantined, Wanted
 from history.record import ChangeType
 from history.requests import deadline
 from history.timeline import absence, budget
-from history.timeline.query import Include
+from history.timeline.query import Absence, Include
 from history.timeline.reading import Reader
-from history.timeline.row import Located, Pair, VersionRow, parse
-from history.timeline.versions import LabelledChange, Version
+from history.timeline.row import Located, Pair, parse
 
 _NOTHING = Diff((), [])
+
+
+@dataclass(frozen=True, slots=True)
+class LabelledChange:
+    """One change with the label of its field; None for a field without a label."""
+
+    change: Change
+    label: Label | None
+
+    @property
+    def technical(self) -> bool:
+        return self.label is not None and self.label.technical
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Version:
+    """One version of one entity, compared with the version before it.
+
+    updated_at: aware, UTC. snapshot: JSON text in UTF-8, as the database gives it; data: the same
+    parsed, not to be modified. service: the one of client_id. author: None where the message named
+    nobody.
+    previous_version: the nearest lower version number in the store, previous_updated_at its
+    moment; None where there is none. missing: the numbers in between; a range, so that a wide gap
+    costs nothing. missing_why: never arrived, or unknown; None where none is missing. older: why
+    there is nothing below the lowest version in the store; None for every other version, and
+    where there never was anything. came: those of the missing or older versions that came and
+    could not be stored, ascending; of the others missing_why and older say why.
+    patch: RFC 6902 from the snapshot of previous_version to this one; None without a previous
+    version. changes: the same for people. Both are empty or None where not asked for. listed: how
+    many of the changes one answer lists; size: bytes of these, of the patch and the snapshot.
+    old: the store does not have it, the old service does. other_moment: when the old service has
+    it, if its clock differs from ours.
+    """
+
+    entity: Entity
+    id: str
+    version: int
+    type: ChangeType
+    updated_at: datetime
+    client_id: str
+    service: Author
+    author: Author | None
+    product_instance_id: str | None
+    snapshot: bytes
+    data: Json
+    previous_version: int | None
+    previous_updated_at: datetime | None
+    missing: range
+    missing_why: Absence | None
+    older: Absence | None
+    came: Mapping[int, Quarantined]
+    patch: list[Operation] | None
+    changes: tuple[LabelledChange, ...]
+    listed: int
+    size: int
+    old: bool = False
+    other_moment: datetime | None = None
+
+    def without_snapshot(self) -> Version:
+        """The same version with an empty snapshot; of data it has only what other answers show."""
+        known = {self.entity.created_at: self.created_at}
+        if self.entity.closed_at is not None:
+            known[self.entity.closed_at] = self.closed_at
+        return replace(self, snapshot=b"", data=known)
+
+    @property
+    def created_at(self) -> Json:
+        """When the entity was created, as the snapshot says it; None where it does not."""
+        return self.data.get(self.entity.created_at) if isinstance(self.data, dict) else None
+
+    @property
+    def closed_at(self) -> Json:
+        """When it was closed, of a kind that declares where that is."""
+        if self.entity.closed_at is None or not isinstance(self.data, dict):
+            return None
+        return self.data.get(self.entity.closed_at)
+
+    @property
+    def missing_reason(self) -> Absence | None:
+        """missing_why, but never "never arrived" if one of the missing versions came."""
+        return Absence.QUARANTINED if self.missing and self.came else self.missing_why
+
+    @property
+    def older_reason(self) -> Absence | None:
+        """older in the same way."""
+        return Absence.QUARANTINED if self.older and self.came else self.older
 
 
 @cache
 def identity(entity: Entity) -> Identity:
     """Which fields identify the items of lists in the snapshots of this kind."""
     return Identity(entity.list_keys, entity.list_places)
-
-
-class Snapshots:
-    """Parses each snapshot once, though most are compared twice."""
-
-    def __init__(self) -> None:
-        self._parsed: dict[bytes, Json] = {}
-
-    def of(self, row: VersionRow) -> Json:
-        if row.data not in self._parsed:
-            self._parsed[row.data] = parse(row.data)
-        return self._parsed[row.data]
 
 
 class Composer:
@@ -55,7 +130,7 @@ class Composer:
         first: str | None = None,
     ) -> None:
         self._reader = reader
-        self.snapshots = Snapshots()
+        self.parse = cache(parse)  # each snapshot once, though most are compared twice
         self._pairs = pairs
         self._include = include
         self._first = first
@@ -71,7 +146,7 @@ class Composer:
     def version(self, pair: Pair) -> Version:
         deadline.check()
         row, before = pair.row, pair.before
-        found = diff(pair, self.snapshots, self._include)
+        found = diff(pair, self.parse, self._include)
         patch = found.patch if before and Include.DIFF in self._include else None
         changes = found.changes
         if self._first is not None:
@@ -92,7 +167,7 @@ class Composer:
             author=self._authors[row.author] if row.author is not None else None,
             product_instance_id=row.product_instance_id,
             snapshot=row.data,
-            data=self.snapshots.of(row),
+            data=self.parse(row.data),
             previous_version=before.version if before else None,
             previous_updated_at=before.updated_at if before else None,
             missing=missing,
@@ -104,9 +179,7 @@ class Composer:
             listed=listed.number,
             size=len(row.data) + len(dumps(patch)) + listed.size,
             old=row.old,
-            other_moment=self._reader.old.other_moment(
-                pair.entity, row.id, row.version, row.updated_at
-            ),
+            other_moment=self._reader.other_moment(row),
         )
 
     @cached_property
@@ -134,12 +207,12 @@ def versions(
     return [composer.version(pair) for pair in pairs]
 
 
-def diff(pair: Pair, snapshots: Snapshots, include: frozenset[Include]) -> Diff:
+def diff(pair: Pair, parsed: Callable[[bytes], Json], include: frozenset[Include]) -> Diff:
     """The requested parts of the comparison; the others are empty."""
     wanted = include & {Include.DIFF, Include.CHANGES}
     if pair.before is None or not wanted:
         return _NOTHING
-    both = (snapshots.of(pair.before), snapshots.of(pair.row), identity(pair.entity))
+    both = (parsed(pair.before.data), parsed(pair.row.data), identity(pair.entity))
     if wanted == {Include.DIFF}:
         return Diff((), differ.patch(*both))
     if wanted == {Include.CHANGES}:

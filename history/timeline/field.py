@@ -60,7 +60,7 @@ def field(
         version, moment, until, mark, *_rest = (*tokens.read_token(binding, page_token), None)
         start = Key(version, moment)
     label = labels.catalogue().find(entity.name, path)
-    course = tokens.follow(reader, [entity], id, page_token, mark)
+    course = reader.follow([entity], id, page_token, mark)
     if course.waits:  # which value is the next one is not known
         return FieldHistory(label, (), page_token)
     try:

@@ -1,25 +1,45 @@
-"""One page of an entity's timeline: of the store, or of the store and the archive together."""
+"""Pages of versions: of an entity, from the store or with its archive; and of an application with
+its children. Page tokens, and the filter by changed path."""
 
-from collections.abc import Iterator
-from functools import partial
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
 
-from django.conf import settings
 from django.utils.translation import gettext as _
 
+from history.diff import touches
 from history.entities import Entity
-from history.timeline import absence, neighbours, paging
-from history.timeline.paging import Slice
+from history.record import ID_LENGTH
+from history.requests import deadline
+from history.timeline import absence, budget, compose, neighbours
+from history.timeline.budget import Budget
+from history.timeline.compose import Version
 from history.timeline.query import (
     NO_FILTERS,
+    AnyQuery,
+    ApplicationQuery,
     BadParameterError,
+    NoVersionError,
     Order,
     Query,
     Sort,
+    check_size,
+    storable,
     unknown,
+    unknown_application,
 )
 from history.timeline.reading import Reader
-from history.timeline.row import FIRST, LAST, Key, Keys, Place, VersionRow
-from history.timeline.versions import Page, Version
+from history.timeline.row import FIRST, LAST, Key, Keys, Pair, Place, VersionRow
+from history.timeline.tokens import issue_token, read_token
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """Some versions in display order. next_token: None on the last page. A page that its budget
+    ended has fewer versions than asked for, with a path filter even none, and a token."""
+
+    versions: tuple[Version, ...]
+    next_token: str | None
 
 
 def page(reader: Reader, query: Query) -> Page:
@@ -32,9 +52,8 @@ def page(reader: Reader, query: Query) -> Page:
     before retention are asked for, and ArchiveUnavailableError.
     """
     if query.archive:
-        reader = reader.with_archive(_archive_url())
-
-    found = paging.page(reader, query, partial(_slices, query))
+        reader = reader.with_archive()
+    found = _page(reader, query)
     if not found.versions and query.page_token is None:
         filtered = query.filters != NO_FILTERS
         if not filtered or not reader.keys(query.entity, [query.id]):
@@ -44,20 +63,122 @@ def page(reader: Reader, query: Query) -> Page:
     return found
 
 
-def _archive_url() -> str:
-    url: str | None = settings.ANNALS.archive_url
-    if not url:
-        raise BadParameterError("archive", _("this installation has no archive"))
-    return url
-
-
 def newest(reader: Reader, entity: Entity, id: str) -> Version:
     """The version with the highest number, without its diff and changes. Raises NoVersionError."""
     query = Query(entity=entity, id=id, sort=Sort.VERSION, page_size=1, include=frozenset())
     return page(reader, query).versions[0]
 
 
-def _slices(query: Query, reader: Reader, place: Place | None, most: int) -> Iterator[Slice]:
+def application(reader: Reader, query: ApplicationQuery) -> Page:
+    """A page of the versions of the application and all its children, by time; versions of one
+    moment in the order of ENTITIES, id, version.
+
+    One query for the places and keys of the versions, then one for their documents. Raises as
+    page() does.
+    """
+    found = _page(reader, query)
+    if not found.versions and query.page_token is None:
+        if not reader.members(query.id):
+            raise unknown_application(query.id)
+        absence.check_retention(query.filters)
+    return found
+
+
+def _page(reader: Reader, query: AnyQuery) -> Page:
+    """The page that the query asks for, with the token of the next one. It ends early where its
+    budget is spent. Raises BadParameterError, and NoVersionError for an id that no entity can
+    have."""
+    _check(reader, query)
+    place, mark = None, None
+    if query.page_token is not None:
+        position = read_token(query.binding, query.page_token)
+        size = len(Place._fields)
+        place, mark = Place(*position[:size]), (*position, None)[size]
+    course = reader.follow(query.kinds, query.id, query.page_token, mark)
+    if course.waits:
+        return Page((), query.page_token)
+    made = _Page(course.reader, query, place)
+    made.fill()
+    if made.place is None:
+        return Page(tuple(made.versions), None)
+    token = issue_token(query.binding, (*made.place, course.mark))
+    return Page(tuple(made.versions), token)
+
+
+class _Page:
+    """A page in the making. place: of the last version that was examined: the page after this one
+    begins behind it; None where nothing follows."""
+
+    def __init__(self, reader: Reader, query: AnyQuery, place: Place | None) -> None:
+        self._reader = reader
+        self.place = place
+        self.versions: list[Version] = []
+        self._query = query
+        self._path = query.filters.path
+        self._budget = Budget()
+        self._examined = 0
+
+    def fill(self) -> None:
+        """Read until the page is full, its budget is spent, or nothing follows. With a path filter
+        even a full page goes on, to see if any other version fits."""
+        size = self._query.page_size
+        size, most = (size, size) if self._path is None else (budget.BATCH, budget.SCAN)
+        read = _of_entity if isinstance(self._query, Query) else _of_application
+        for slice in read(self._reader, self._query, self.place, size):  # type: ignore[arg-type]
+            if self.add(slice.pairs):
+                return
+            if slice.more and (self._budget.late or self._examined >= most):
+                return
+        self.place = None
+
+    def add(self, pairs: Sequence[Pair]) -> bool:
+        """Take those of these versions that belong on the page. Whether it ended before the last of
+        them."""
+        composer = compose.Composer(self._reader, pairs, self._query.include, self._path)
+        for pair in pairs:
+            deadline.check()
+            if self._examined and self._budget.late:
+                return True
+            if self._path is None or _touches(self._path, pair, composer):
+                if len(self.versions) == self._query.page_size:
+                    return True
+                version = composer.version(pair)
+                if not self._budget.takes(version.size) and self.versions:
+                    return True
+                self.versions.append(version)
+            self._examined += 1
+            self.place = Place.of(pair.row.located)
+        return False
+
+
+def _check(reader: Reader, query: AnyQuery) -> None:
+    check_size(query.page_size)
+    since, until = query.filters.since, query.filters.until
+    if since and until and since > until:
+        raise BadParameterError("from", _("must not be later than to"))
+    if query.filters.path is not None:
+        reader.check_path(query.kinds, query.filters.path)
+    if not storable(query.id):
+        raise NoVersionError(_("an id has 1 to {n} characters").format(n=ID_LENGTH))
+
+
+def _touches(path: str, pair: Pair, composer: compose.Composer) -> bool:
+    if pair.before is None:
+        return False
+    both = (composer.parse(pair.before.data), composer.parse(pair.row.data))
+    return touches(path, *both, compose.identity(pair.entity))
+
+
+class Slice(NamedTuple):
+    """Some versions in display order. more: whether others follow."""
+
+    pairs: list[Pair]
+    more: bool
+
+
+def _of_entity(reader: Reader, query: Query, place: Place | None, most: int) -> Iterator[Slice]:
+    """All versions after a place (None: from the start), without the path filter. most: how many
+    are probably wanted at once."""
     filters, named = query.filters, (query.entity, query.id)
     gapless = not filters.by_row
     # Whether no version is outside of the rows that were read.
@@ -82,3 +203,19 @@ def _slices(query: Query, reader: Reader, place: Place | None, most: int) -> Ite
             yield Slice(pairs, more or pairs[-1].row.located != places[-1])
         if more:
             whole, after, size = False, shown[-1].key, min(most, 2 * len(shown))
+
+
+def _of_application(
+    reader: Reader, query: ApplicationQuery, after: Place | None, size: int
+) -> Iterator[Slice]:
+    """As above."""
+    more = True
+    while more:
+        found, keys = reader.of_application(query, after, size + 1)
+        shown, more = found[:size], len(found) > size
+        known = {named: Keys(its) for named, its in keys.items()}
+        places = [place for place in shown if place[:2] in known]
+        for pairs in neighbours.batches(reader, places, known):
+            yield Slice(pairs, more or pairs[-1].row.located != places[-1])
+        if more:
+            after = Place.of(shown[-1])

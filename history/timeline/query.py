@@ -100,6 +100,11 @@ def unknown(kind: str, id: str, *, archive: bool = False) -> NoVersionError:
     return NoVersionError(text.format(kind=kind, id=id))
 
 
+def unknown_application(id: str) -> NoVersionError:
+    """The error for an application of which the store has nothing."""
+    return NoVersionError(_("the store has nothing of application {id}").format(id=id))
+
+
 class OlderThanRetentionError(NotFoundError):
     """What is asked for is older than the days that are kept."""
 

@@ -7,11 +7,11 @@ sources know nothing of readers; the questions of this package ask no source the
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from itertools import chain
-from typing import TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
@@ -21,11 +21,8 @@ from history.diff import BadPath, PathFault
 from history.diff import parse as parse_path
 from history.documents.exactjson import Json
 from history.entities import Entity, root
-from history.fallback import client
-from history.fallback.asked import Asked
-from history.masking.reader import Caller, Viewer
+from history.masking.reader import Viewer
 from history.need_to_know import Unknown
-from history.requests.accesses import Look
 from history.timeline.query import ApplicationQuery, BadParameterError, Query
 from history.timeline.row import (
     Key,
@@ -39,9 +36,8 @@ from history.timeline.row import (
     parse,
 )
 from history.timeline.sources import lists
-from history.timeline.sources.archive import Archive
 from history.timeline.sources.lists import First
-from history.timeline.sources.merged import Merged, Supplement
+from history.timeline.sources.merged import Archived, Merged, Supplement
 from history.timeline.sources.old_service import OldService
 from history.timeline.sources.tables import Tables
 
@@ -53,27 +49,34 @@ _PATH_FAULTS = {
 }
 
 
+# In the token of a page: which sources were read.
+OURS: Final = "ours"
+BOTH: Final = "both"
+
+
+class Course(NamedTuple):
+    """Who reads a page. mark: for the token of the next one; None where there is no old service.
+    waits: the old service failed between two pages, so this page is for later."""
+
+    reader: Reader
+    mark: str | None = None
+    waits: bool = False
+
+
 @dataclass(frozen=True, slots=True)
 class Reader:
-    """Who asks, and where the answer is read. Made once for a request and passed to every question.
+    """Who asks, and where the answer is read. Made once for a request, by
+    history.timeline.readers, and passed to every question.
 
-    viewer: for whom the documents are. old: the old service, with what it was asked. archive: the
-    archive, if it is asked too."""
+    viewer: for whom the documents are. open_archive: gives the archive; None where there is none.
+    old: the old service, with what it was asked. alone: it is hidden, and not asked for what is
+    shown. archive: the archive, if it is asked too."""
 
     viewer: Viewer
+    open_archive: Callable[[], Archived | None]
     old: OldService = field(default_factory=OldService)
-    archive: Archive | None = None
-
-    @classmethod
-    def of(cls, user: Caller, look: Look) -> Reader:
-        """The reader of a request."""
-        return cls(Viewer(user, look), OldService(Asked(client.service())))
-
-    @classmethod
-    def on_host(cls, *, in_clear: bool = False) -> Reader:
-        """A program on the host, which reads every application, of the store alone. in_clear: not
-        masked; for one that compares documents and shows none."""
-        return cls(Viewer(None, in_clear=in_clear))
+    alone: bool = False
+    archive: Archived | None = None
 
     def in_clear(self) -> Reader:
         """The same reader, who sees masked values too: for one that is unmasked."""
@@ -81,21 +84,26 @@ class Reader:
 
     def without_old_service(self) -> Reader:
         """The same reader, to whom the old service is hidden."""
-        return replace(self, old=replace(self.old, hidden=True))
+        return replace(self, alone=True)
 
-    def with_archive(self, url: str) -> Reader:
-        """The same reader of the store and the archive."""
-        return replace(self.without_old_service(), archive=Archive(url))
+    def with_archive(self) -> Reader:
+        """The same reader of the store and the archive. Raises BadParameterError if there is no
+        archive."""
+        archive = self.open_archive()
+        if archive is None:
+            raise BadParameterError("archive", _("this installation has no archive"))
+        return replace(self, alone=True, archive=archive)
 
     @property
-    def others(self) -> list[Supplement]:
-        """What is asked beside the tables; of one version the first that has it counts."""
-        archive: list[Supplement] = [] if self.archive is None else [self.archive]
-        return [*archive, self.old] if self.old.possible else archive
+    def asks_old_service(self) -> bool:
+        """Whether versions of the old service are shown, too."""
+        return self.old.possible and not self.alone
 
     @property
     def _source(self) -> Merged:
-        return Merged(self.others)
+        # Of one version the first that has it counts.
+        archive: list[Supplement] = [] if self.archive is None else [self.archive]
+        return Merged([*archive, self.old] if self.asks_old_service else archive)
 
     # The gate.
 
@@ -163,7 +171,8 @@ class Reader:
         """As Source.page."""
         found = self._source.page(query, after, limit)
         named = (query.entity, query.id)
-        if not found.rows or (need_to_know.applies(self.viewer) and self.old.of(*named)):
+        theirs = self.asks_old_service and self.old.of(*named)
+        if not found.rows or (theirs and need_to_know.applies(self.viewer)):
             self.confine(named)
         return Read(self._shown(query.entity, found.rows), found.unread)
 
@@ -215,20 +224,10 @@ class Reader:
     ) -> tuple[list[Located], dict[Named, list[Key]]]:
         """As Source.of_application."""
         found, keys = self._source.of_application(query, after, limit)
-        if found or self.old.of_application(query.id):
+        if found or (self.asks_old_service and self.old.of_application(query.id)):
             self._permit([query.id])
         self._confine(keys)
         return found, keys
-
-    def versions(self, application: str) -> dict[tuple[Entity, str, int], list[VersionRow]]:
-        """All versions of an application and its children, by kind, id and number; more than one
-        where a producer gave the number twice."""
-        found: dict[tuple[Entity, str, int], list[VersionRow]] = defaultdict(list)
-        for (entity, id), keys in self.members(application).items():
-            for row in sorted(self.bodies((entity, id, key) for key in keys).values()):
-                if row.product_instance_id in (None, application):
-                    found[entity, id, row.version].append(row)
-        return found
 
     # Lists of the store alone, which leave out what is not `visible`.
 
@@ -248,11 +247,35 @@ class Reader:
         """The applications that any stored version of each of these belongs to."""
         return Tables().owners(entity, ids)
 
+    # The old service.
+
+    def want(self, entity: Entity | None, id: str) -> bool:
+        """As OldService.want, for what is shown."""
+        return not self.asks_old_service or self.old.want(entity, id)
+
+    def follow(
+        self, kinds: Sequence[Entity], id: str, page_token: str | None, mark: str | None
+    ) -> Course:
+        """The course of a page of these kinds: one entity, or an application with its children.
+        mark: of the token, if there is one."""
+        alone, possible = self.without_old_service(), self.asks_old_service
+        if possible and (page_token is None or mark == BOTH):
+            if self.want(kinds[0] if len(kinds) == 1 else None, id):
+                return Course(self, BOTH)
+            return Course(alone, mark or OURS, waits=mark == BOTH)
+        if page_token is not None and (mark or possible):
+            self.old.missed()
+        return Course(alone, mark)
+
+    def other_moment(self, row: VersionRow) -> datetime | None:
+        """As OldService.other_moment."""
+        return self.old.other_moment(row) if self.asks_old_service else None
+
     # Keys alone, of an entity whose keys the reader has.
 
     def old_keys(self, entity: Entity, id: str) -> list[Key]:
         """The keys of all versions that the old service has."""
-        return list(self._source.of(self.old, entity, id))
+        return list(self._source.of(self.old, entity, id)) if self.asks_old_service else []
 
     def given_twice(self, wanted: Iterable[Numbered]) -> Mapping[Numbered, tuple[datetime, ...]]:
         """As lists.given_twice."""

@@ -1,19 +1,99 @@
-"""Search by id, or by a business key that any version of a document had."""
+"""Search by id, or by a business key that any version of a document had: what has an id; or the
+applications of the documents that have the key."""
+
+from __future__ import annotations
 
 from base64 import b64decode, b64encode
-from collections.abc import Collection, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from datetime import datetime
+from functools import cached_property
+from hashlib import blake2b
 from itertools import islice
+from operator import attrgetter
+from typing import NamedTuple
 
 from django.utils.translation import gettext as _
 
+from history import need_to_know
 from history.documents.exactjson import Json
-from history.entities import ENTITIES, SEARCH_VALUE_LENGTH
+from history.entities import BY_NAME, CHILDREN, ENTITIES, SEARCH_VALUE_LENGTH, Entity, root
+from history.record import ChangeType
 from history.timeline import tokens
-from history.timeline.hits import MARK, Carrier, Found, find
-from history.timeline.query import DEFAULT_PAGE_SIZE, BadParameterError, check_size
+from history.timeline.query import DEFAULT_PAGE_SIZE, BadParameterError, check_size, storable
 from history.timeline.reading import Reader
-from history.timeline.row import parse
+from history.timeline.row import Key, VersionRow, parse
+
+ID = "id"
+# Of the documents with one value, only those that were seen last are looked at: for each of them
+# the newest version is looked up in every day.
+MAX_DOCUMENTS = 1_000
+# Bytes that name a hit in a page token: two of MAX_DOCUMENTS have the same ones once in two million
+# searches.
+MARK = 5
+
+
+class Carrier(NamedTuple):
+    """A document that has, or once had, a business key."""
+
+    entity: Entity
+    id: str
+
+
+@dataclass(frozen=True)
+class Found:
+    """An entity with the id, or an application with the business key.
+
+    key: name of the business key, or ID. newest: key of its newest version; None for an application
+    of which the store has only children. updated_at: of that version, or of the newest one of the
+    carriers; for an id, of the children. carriers: the documents with the key; none for an id.
+    row: the newest version, once it is read.
+    """
+
+    entity: Entity
+    id: str
+    key: str
+    newest: Key | None
+    updated_at: datetime
+    carriers: tuple[Carrier, ...] = ()
+    row: VersionRow | None = None
+
+    @property
+    def place(self) -> Carrier:
+        return Carrier(self.entity, self.id)
+
+    @property
+    def position(self) -> tuple[object, ...]:
+        """Its place in the results: ids by kind, then keys, the newest change first."""
+        if self.key == ID:
+            return (0, ENTITIES.index(self.entity), self.id)
+        return (1, tokens.EPOCH - self.updated_at, self.id)
+
+    @property
+    def mark(self) -> bytes:
+        """Names it in a page token."""
+        return blake2b(f"{self.entity.name} {self.id}".encode(), digest_size=MARK).digest()
+
+    @property
+    def application(self) -> str | None:
+        """The id of its application, its own for an application; None for a kind that stands
+        alone."""
+        if self.entity.alone:
+            return None
+        return (self.row.product_instance_id if self.row else None) or self.id
+
+    @property
+    def version(self) -> int | None:
+        return self.row.version if self.row else None
+
+    @property
+    def type(self) -> ChangeType | None:
+        return ChangeType(self.row.type) if self.row else None
+
+    @cached_property
+    def data(self) -> Json:
+        return parse(self.row.data) if self.row else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +122,7 @@ def search(
     binding = ("search", text, "marks")
     marks = b"" if page_token is None else b64decode(tokens.read_token(binding, page_token)[0])
     shown = {marks[at : at + MARK] for at in range(0, len(marks), MARK)}
-    found = find(reader, [text])[text]
+    found = _find(reader, [text])[text]
     rest = [hit for hit in found.hits if hit.mark not in shown]
     here, following = rest[:size], None
     if len(rest) > size:
@@ -55,7 +135,7 @@ def search_all(
     reader: Reader, texts: Sequence[str], size: int = DEFAULT_PAGE_SIZE
 ) -> dict[str, Results]:
     """The first results of each of these texts, without tokens. As many queries as for one."""
-    found = find(reader, list(filter(_searchable, texts)))
+    found = _find(reader, list(filter(_searchable, texts)))
     loaded = iter(_load(reader, [hit for its in found.values() for hit in its.hits[:size]]))
     results = {
         text: Results(tuple(filter(None, islice(loaded, len(its.hits[:size])))), None, its.limited)
@@ -90,3 +170,108 @@ def _load(reader: Reader, wanted: Sequence[Found]) -> list[Found | None]:
         else None
         for each in wanted
     ]
+
+
+class Hits(NamedTuple):
+    """The hits of one text in the order of the results, each entity once. limited: not all
+    documents with the value were looked at."""
+
+    hits: list[Found]
+    limited: bool
+
+
+def _find(reader: Reader, texts: Sequence[str]) -> dict[str, Hits]:
+    """The hits of each text. The number of queries does not depend on the texts."""
+    if not texts:
+        return {}
+    found: dict[str, dict[Carrier, Found]] = {text: {} for text in texts}
+    # Keys that are masked for the reader find nothing: the number of hits would tell who has a
+    # value.
+    asked = reader.first(texts, list(filter(storable, texts)), MAX_DOCUMENTS + 1)
+    for entity in ENTITIES:
+        for id, newest in asked.newest[entity].items():
+            found[id][Carrier(entity, id)] = Found(entity, id, ID, newest, newest.updated_at)
+    for id, moment in asked.children.items():
+        found[id].setdefault(Carrier(root(), id), Found(root(), id, ID, None, moment))
+    for text, its in _by_key(reader, asked.documents):
+        found[text].setdefault(its.place, its)
+    found = _visible(reader, found)
+    counts = Counter(text for text, *_ in asked.documents)
+    return {
+        text: Hits(sorted(those.values(), key=attrgetter("position")), counts[text] > MAX_DOCUMENTS)
+        for text, those in found.items()
+    }
+
+
+def _by_key(
+    reader: Reader, rows: Iterable[tuple[str, str, str, str]]
+) -> Iterator[tuple[str, Found]]:
+    """What is shown for the documents that have each value, given as value, key, kind and id: the
+    application, or a document that stands alone.
+
+    A child belongs to the application that its newest version names; one of which no version is
+    kept belongs to none."""
+    documents = sorted(
+        ((value, name, Carrier(BY_NAME[kind], id)) for value, name, kind, id in rows),
+        key=lambda each: (each[1], ENTITIES.index(each[2].entity), each[2].id),
+    )
+    carriers = {carrier for *_, carrier in documents}
+    newest = {
+        Carrier(entity, id): its
+        for entity in CHILDREN
+        for id, its in reader.newest_keys(entity, _of(entity, carriers)).items()
+    }
+    grouped: defaultdict[tuple[str, Carrier], dict[Carrier, str]] = defaultdict(dict)
+    for value, name, carrier in documents:
+        if carrier.entity.parent is None:
+            grouped[value, carrier].setdefault(carrier, name)
+        elif carrier in newest:
+            place = Carrier(root(), newest[carrier].application)
+            grouped[value, place].setdefault(carrier, name)
+    places = {place for _value, place in grouped}
+    own = {
+        Carrier(entity, id): its.key
+        for entity in {place.entity for place in places}
+        for id, its in reader.newest_keys(entity, _of(entity, places)).items()
+    }
+    for (value, place), names in grouped.items():
+        key = own.get(place)
+        moments = [key] if key else [newest[each].key for each in names if each in newest]
+        if moments:
+            moment = max(each.updated_at for each in moments)
+            yield value, Found(*place, next(iter(names.values())), key, moment, tuple(names))
+
+
+def _visible(
+    reader: Reader, found: dict[str, dict[Carrier, Found]]
+) -> dict[str, dict[Carrier, Found]]:
+    """The hits that the reader may see. The others are gone before pages are made of them,
+    so that no page has a gap and no count tells of them."""
+    if not need_to_know.applies(reader.viewer):
+        return found
+    hits = [hit for its in found.values() for hit in its.values()]
+    places = {place for hit in hits for place in (hit.place, *hit.carriers)}
+    owners = {
+        place: {place.id} if place.entity.root else set[str]()
+        for place in places
+        if place.entity.parent is None
+    }
+    for entity in CHILDREN:
+        if ids := _of(entity, places):
+            known = reader.owners(entity, ids)
+            owners |= {Carrier(entity, id): its for id, its in known.items()}
+    allowed = reader.visible(set().union(*owners.values()))
+    shown = {place for place, its in owners.items() if its <= allowed}
+    return {
+        text: {
+            place: replace(hit, carriers=tuple(filter(shown.__contains__, hit.carriers)))
+            for place, hit in its.items()
+            if place in shown and (not hit.carriers or shown.intersection(hit.carriers))
+        }
+        for text, its in found.items()
+    }
+
+
+def _of(entity: Entity, places: Iterable[Carrier]) -> set[str]:
+    """The ids of those of one kind."""
+    return {place.id for place in places if place.entity is entity}

@@ -1,14 +1,18 @@
-"""One version of an entity, by its number or by a moment."""
+"""One version of an entity, by its number or by a moment; and any two versions compared."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from datetime import datetime
 from typing import NamedTuple
 
 from django.utils.translation import gettext as _
 
+from history import diff, labels
+from history.diff import Operation
 from history.entities import Entity
 from history.timeline import absence, compose
+from history.timeline.compose import LabelledChange, Version
 from history.timeline.neighbours import Document
 from history.timeline.query import (
     EVERYTHING,
@@ -19,7 +23,6 @@ from history.timeline.query import (
 )
 from history.timeline.reading import Reader
 from history.timeline.row import LAST, Key, Numbered
-from history.timeline.versions import Version
 
 
 def version(
@@ -37,8 +40,8 @@ def version(
     NoVersionError, OlderThanRetentionError."""
     if first is not None:
         reader.check_path([entity], first)
-    document = known(reader, entity, id, (number, made))
-    return _show(document, key_of(document, number, made), include, first)
+    document = _known(reader, entity, id, (number, made))
+    return _show(document, _key_of(document, number, made), include, first)
 
 
 class Twin(NamedTuple):
@@ -76,7 +79,7 @@ def at(reader: Reader, entity: Entity, id: str, moment: datetime) -> Version:
     """The version that was current at a moment: the highest number that was there by then. Its
     patch and changes are left out. One query. Raises NoVersionError where the entity did not
     exist yet, OlderThanRetentionError where what it was then is not kept."""
-    document = known(reader, entity, id, (LAST.version, moment))
+    document = _known(reader, entity, id, (LAST.version, moment))
     key = document.keys.current(moment)
     if key is None:
         lowest = document.lowest()
@@ -86,7 +89,45 @@ def at(reader: Reader, entity: Entity, id: str, moment: datetime) -> Version:
     return _show(document, key, frozenset())
 
 
-def known(
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """The difference of two versions. before may be the younger one."""
+
+    before: Version
+    after: Version
+    patch: list[Operation]
+    changes: tuple[LabelledChange, ...]
+
+
+def compare(
+    reader: Reader,
+    entity: Entity,
+    id: str,
+    before: int,
+    after: int,
+    before_made: datetime | None = None,
+    after_made: datetime | None = None,
+) -> Comparison:
+    """Two versions of one entity, each named and refused as by version()."""
+    wanted = ((before, before_made), (after, after_made))
+    document = _known(reader, entity, id, *wanted)
+    keys = [_key_of(document, number, made) for number, made in wanted]
+    found = document.pairs(*keys)
+    if len(found) < len(keys):
+        raise OlderThanRetentionError(_("retention has just removed one of the versions"))
+    old, new = compose.versions(reader, found, frozenset())
+    both = diff.compare(old.data, new.data, compose.identity(entity))
+    labelled = compose.labelled(entity, both.changes, labels.catalogue())
+    return Comparison(old, new, both.patch, labelled)
+
+
+def differences(before: Version, after: Version) -> tuple[LabelledChange, ...]:
+    """What differs in the documents of two versions of one entity, as the reader has them."""
+    found = diff.changes(before.data, after.data, compose.identity(after.entity))
+    return compose.labelled(after.entity, found, labels.catalogue())
+
+
+def _known(
     reader: Reader, entity: Entity, id: str, *wanted: tuple[int, datetime | None]
 ) -> Document:
     """An entity with the highest versions up to these numbers and moments, and those before. One
@@ -95,7 +136,7 @@ def known(
     return Document.of(reader, entity, id, below, 2)
 
 
-def key_of(document: Document, number: int, made: datetime | None) -> Key:
+def _key_of(document: Document, number: int, made: datetime | None) -> Key:
     """The key of a version, as version() chooses it. Raises NoVersionError,
     OlderThanRetentionError."""
     there = document.keys.of_version(number)

@@ -1,16 +1,13 @@
-"""What the token of a page remembers: where the next page begins, and which sources were read."""
+"""The tokens of pages: signed, and bound to what was asked for."""
 
-from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from enum import Enum
-from typing import Any, Final, NamedTuple
+from typing import Any
 
 from django.core import signing
 from django.utils.translation import gettext as _
 
-from history.entities import Entity
 from history.timeline.query import BadParameterError
-from history.timeline.reading import Reader
 
 PREFIX = "v1:"
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -61,34 +58,3 @@ def _to_json(value: object) -> object:
 
 def _from_json(value: Any) -> Any:
     return EPOCH + value["us"] * MICROSECOND if isinstance(value, dict) else value
-
-
-OURS: Final = "ours"
-BOTH: Final = "both"
-
-
-class Course(NamedTuple):
-    """Who reads a page. mark: for the token of the next one; None where there is no old service.
-    waits: the old service failed between two pages, so this page is for later."""
-
-    reader: Reader
-    mark: str | None = None
-    waits: bool = False
-
-
-def follow(
-    reader: Reader, kinds: Sequence[Entity], id: str, page_token: str | None, mark: str | None
-) -> Course:
-    """The course of a page of these kinds: one entity, or an application with its children. mark:
-    of the token, if there is one."""
-    alone = reader.without_old_service()
-    possible = reader.old.possible
-    if possible and (page_token is None or mark == BOTH):
-        old = reader.old
-        whole = len(kinds) > 1
-        if old.want_application(id) if whole else old.want(kinds[0], id):
-            return Course(reader, BOTH)
-        return Course(alone, mark or OURS, waits=mark == BOTH)
-    if page_token is not None and (mark or possible):
-        reader.old.asked.missed()
-    return Course(alone, mark)

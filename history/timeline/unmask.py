@@ -10,9 +10,9 @@ from history.documents.exactjson import Json
 from history.documents.json_pointer import segments
 from history.entities import Entity
 from history.timeline import compose, single
+from history.timeline.compose import Version
 from history.timeline.query import Include, NoVersionError
 from history.timeline.reading import Reader
-from history.timeline.versions import Version
 
 
 def masked_values(entity: Entity, data: Json) -> dict[str, str]:

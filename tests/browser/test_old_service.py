@@ -11,7 +11,7 @@ from pytest_django import DjangoDbBlocker
 
 from annals import env
 from history.base import clock
-from history.fallback import asked, breaker
+from history.fallback import calls
 from tests.browser.conftest import Open
 from tests.browser.picture import in_both
 from tests.browser.test_screens import fits
@@ -49,7 +49,7 @@ def in_use(moved: OldService, monkeypatch: pytest.MonkeyPatch) -> None:
         "ANNALS_FALLBACK_UNTIL": f"{clock.now():%Y-%m-%d}",
     }
     monkeypatch.setattr(settings, "ANNALS", env.read(given))
-    monkeypatch.setattr(asked, "BREAKER", breaker.Breaker())
+    monkeypatch.setattr(calls, "BREAKER", calls.Breaker())
     moved.status = 200
 
 

@@ -7,14 +7,14 @@ from django.conf import settings
 
 from annals import env
 from history.base import clock
-from history.fallback import asked, breaker
+from history.fallback import calls
 from tests.old_service import OldService
 
 
 @pytest.fixture
-def own_breaker(monkeypatch: pytest.MonkeyPatch) -> breaker.Breaker:
-    own = breaker.Breaker()
-    monkeypatch.setattr(asked, "BREAKER", own)
+def own_breaker(monkeypatch: pytest.MonkeyPatch) -> calls.Breaker:
+    own = calls.Breaker()
+    monkeypatch.setattr(calls, "BREAKER", own)
     return own
 
 
@@ -31,7 +31,7 @@ def use(service: OldService, monkeypatch: pytest.MonkeyPatch, **more: str) -> No
 
 
 @pytest.fixture
-def old(own_breaker: breaker.Breaker, monkeypatch: pytest.MonkeyPatch) -> Iterator[OldService]:
+def old(own_breaker: calls.Breaker, monkeypatch: pytest.MonkeyPatch) -> Iterator[OldService]:
     with OldService() as service:
         use(service, monkeypatch)
         yield service

@@ -10,13 +10,13 @@ import psycopg
 import pytest
 from django.db import connection
 
+from history import timeline
 from history.daily.days import bounds, partition_name
 from history.entities import BY_NAME, ROOT, Entity
 from history.record import ChangeType
-from history.timeline import Reader
 
 # For questions of tests: nobody in particular asks, and sees what is masked only masked.
-HOST = Reader.on_host()
+HOST = timeline.on_host()
 T0 = datetime.now(UTC).replace(hour=12, minute=0, second=0, microsecond=0) - timedelta(days=10)
 
 

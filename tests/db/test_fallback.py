@@ -15,10 +15,10 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 from annals.access.models import JournalEntry
-from history import fallback, labels, masking, timeline
+from history import labels, masking, timeline
 from history.base import clock
 from history.entities import BY_NAME, ROOT
-from history.fallback import OldVersion, Subject, asked, breaker
+from history.fallback import OldVersion, Subject, calls
 from history.fallback.answer import part, says_nothing_there
 from history.models import FieldLabel
 from history.record import ChangeType
@@ -31,8 +31,8 @@ from history.timeline import (
     Reader,
     Sort,
     Version,
+    readers,
 )
-from history.timeline.sources import old_service as old_source
 from history.timeline.sources.tables import Tables
 from tests.apache import certificates
 from tests.db.replaced import use
@@ -49,7 +49,7 @@ pytestmark = pytest.mark.usefixtures("store", "own_breaker")
 
 def with_old_service() -> Reader:
     """Nobody in particular, of the store and the old service."""
-    return replace(HOST, old=old_source.OldService(asked.Asked(fallback.service())))
+    return replace(HOST, old=readers.old_service())
 
 
 @pytest.fixture
@@ -266,10 +266,10 @@ def walked(
     with pytest.MonkeyPatch.context() as patch:
         while True:
             old.status = 503 if next(plan, False) else 200
-            patch.setattr(asked, "BREAKER", breaker.Breaker())
+            patch.setattr(calls, "BREAKER", calls.Breaker())
             reader = with_old_service()
             page = ask(reader, token)
-            assert reader.old.asked.failed == (old.status == 503)
+            assert reader.old.failed == (old.status == 503)
             seen += [(old.status == 200, each) for each in page.versions]
             token = page.next_token
             if token is None:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from django.test import Client
 
-from history.fallback import asked, breaker, client
+from history.fallback import calls, client
 from tests.db.replaced import use
 from tests.db.store import Store, minute
 from tests.db.test_fallback import API, get, numbers
@@ -163,7 +163,7 @@ def test_a_redirect_is_not_followed(
     with OldService([GOOD]) as elsewhere:
         for status in (301, 302, 303, 307, 308):
             mine.hostile = says("", status, Location=f"{elsewhere.url}/api/v1/x")
-            monkeypatch.setattr(asked, "BREAKER", breaker.Breaker())
+            monkeypatch.setattr(calls, "BREAKER", calls.Breaker())
             assert numbers(get(support, API)) == [1]
         assert elsewhere.asked == []
     assert mine.tokens == ["Bearer the-token"] * 5
@@ -203,18 +203,18 @@ def test_names_and_values_are_not_in_the_log(
 
 
 def test_the_breaker_cuts_it_off_and_tries_again(
-    mine: OldService, support: Client, own_breaker: breaker.Breaker,
+    mine: OldService, support: Client, own_breaker: calls.Breaker,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
     mine.add("A1", 0, {"rate": "old"}, minute(0))
     mine.status = 503
     for _ in range(5):
         assert get(support, API)["fallback"]["state"] == "failed"
-    assert len(mine.asked) == breaker.FAILURES
-    monkeypatch.setattr(breaker, "PAUSE_SECONDS", 0.0)
+    assert len(mine.asked) == calls.FAILURES
+    monkeypatch.setattr(calls, "PAUSE_SECONDS", 0.0)
     own_breaker.failed(time.monotonic())
     assert get(support, API)["fallback"]["state"] == "failed"  # the probe
-    assert len(mine.asked) == breaker.FAILURES + 1
+    assert len(mine.asked) == calls.FAILURES + 1
     mine.status = 200
     assert numbers(get(support, API)) == [1, 0]
     assert not own_breaker.open
@@ -236,8 +236,8 @@ def test_only_some_calls_at_a_time(
     mine: OldService, support: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     held: list[Callable[[], None]] = []
-    while asked._places.acquire(blocking=False):
-        held.append(asked._places.release)
+    while calls._places.acquire(blocking=False):
+        held.append(calls._places.release)
     try:
         assert get(support, API)["fallback"]["state"] == "failed"
         assert mine.asked == []
@@ -254,11 +254,11 @@ def all_places_are_free_again() -> Iterator[None]:
     taken = client.__name__  # the places are of the process, not of the test
     while time.monotonic() < until:
         free = 0
-        while asked._places.acquire(blocking=False):
+        while calls._places.acquire(blocking=False):
             free += 1
         for _ in range(free):
-            asked._places.release()
-        if free == asked.PLACES:
+            calls._places.release()
+        if free == calls.PLACES:
             return
         time.sleep(0.05)
     pytest.fail(f"{taken}: a call did not end")

@@ -18,7 +18,7 @@ from history.archive.write import DayArchiver
 from history.base import clock
 from history.daily import days
 from history.entities import BY_NAME, ROOT, Entity, root
-from history.fallback import Asked, OldVersion, Service, Subject
+from history.fallback import OldVersion
 from history.packing import pack
 from history.partitions.maintain import maintain
 from history.partitions.plan import Policy
@@ -86,7 +86,7 @@ def in_tables(store: Store, history: list[Made]) -> None:
         )
 
 
-def in_old_service(history: list[Made], monkeypatch: pytest.MonkeyPatch) -> OldService:
+def in_old_service(history: list[Made]) -> OldService:
     """An old service has these versions, and was asked for the application."""
     found = [
         OldVersion(
@@ -96,13 +96,8 @@ def in_old_service(history: list[Made], monkeypatch: pytest.MonkeyPatch) -> OldS
         )
         for made in history
     ]
-
-    def fetch(_service: Service, subject: Subject, _seconds: float) -> list[OldVersion]:
-        return found
-
-    monkeypatch.setattr("history.fallback.client.fetch", fetch)
-    old = OldService(Asked(Service("http://old", 5.0)))
-    assert old.want_application("A1")
+    old = OldService(lambda _subject, _seconds: found, 5.0)
+    assert old.want(None, "A1")
     return old
 
 
@@ -144,7 +139,6 @@ def source(
     request: pytest.FixtureRequest,
     tables: None,
     history: list[Made],
-    monkeypatch: pytest.MonkeyPatch,
     tmp_path: Path,
 ) -> Source:
     """The history in these; where it is in several, each version in one of them or in two."""
@@ -155,7 +149,7 @@ def source(
         part = history if request.param == "archive" else history[::3]
         others.append(in_archive(store, part, tmp_path))
     if "old" in request.param or request.param == "all":
-        others.append(in_old_service(history, monkeypatch))
+        others.append(in_old_service(history))
     if request.param == "tables":
         in_tables(store, history)
     elif "blocks" in request.param:

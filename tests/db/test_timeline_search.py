@@ -17,7 +17,7 @@ from history.models import SearchKey
 from tests.db.store import HOST, T0, Store, minute
 
 # The package has a function of this name.
-searching = import_module("history.timeline.hits")
+searching = import_module("history.timeline.search")
 
 PERSON, REALTY, TASK = "participant-role", "realty-info", "product-task"
 

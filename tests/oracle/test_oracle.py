@@ -278,10 +278,16 @@ def test_every_timeline_of_the_tables_and_the_archive_is_that_of_the_reference(
 
         def versions(_store: Files, entity: Entity, id: str) -> list[ArchivedVersion]:
             return [
-                ArchivedVersion(
-                    *(one.id, one.version, one.at, one.client, one.author, one.type),
-                    *(one.application, text.encode()),
-                )
+                {
+                    "id": one.id,
+                    "version": one.version,
+                    "updated_at": one.at,
+                    "client_id": one.client,
+                    "author": one.author,
+                    "type": one.type,
+                    "product_instance_id": one.application,
+                    "data": text.encode(),
+                }
                 for one, text in found
                 if (one.kind, one.id) == (entity.name, id)
             ]

@@ -8,11 +8,10 @@ from django.utils import translation
 
 from annals.access.journal.words import Action
 from annals.access.journal.write import record
-from history import trace
+from history import timeline, trace
 from history.base.plain_text import one_line
 from history.entities import BY_NAME
 from history.record import ID_LENGTH
-from history.timeline import Reader
 from history.trace import Bounds, Fate, MessagePlace
 from ingest.management.actions.consume import brokers
 from ingest.source import kafka
@@ -60,7 +59,7 @@ class Run:
             entity_id=id,
             application=id if entity.root else "",
         )
-        return trace.of_version(Reader.on_host(), entity, id, number)
+        return trace.of_version(timeline.on_host(), entity, id, number)
 
     def _of_message(self, options: dict[str, Any]) -> Fate:
         place = MessagePlace(*(options[name] for name in OF_MESSAGE))

@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 
-from django.conf import settings
 from django.contrib import admin
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
@@ -11,7 +10,6 @@ from django.utils.translation import gettext as _
 from history import complete_to, trace
 from history.admin.parts import gaps, links
 from history.admin.parts.cards import title
-from history.archive import noted
 from history.entities import ENTITIES, Entity
 from history.timeline import Absence, NotFoundError, OlderThanRetentionError, Reader
 from history.timeline.query import storable
@@ -39,7 +37,8 @@ def not_found_page(
             "it may also be of another kind of entity."
         )
         fate = gaps.held(entity, [id]).get(id, ()) if storable(id) else ()
-        if settings.ANNALS.archive_url and noted.may_have(entity, id):
+        archive = reader.open_archive()
+        if archive and archive.may_have(entity, id):
             why += " " + _("It may be in the archive.") + " " + gaps.ask_archive()
     return render(
         request,
@@ -51,7 +50,7 @@ def not_found_page(
             "query": id,
             "hide_finder": True,
             "why": why,
-            "unanswered": reader.old.asked.failed,
+            "unanswered": reader.old.failed,
             "fate": fate,
             "history_url": "" if number is None else links.timeline(entity, id),
             "entities": [title(one) for one in ENTITIES],

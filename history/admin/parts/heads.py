@@ -48,7 +48,7 @@ def context(
             "url": links.application(id) if tab == "whole" else links.timeline(entity, id),
             "compare_action": links.compare(entity, id),
             "tabs": tabs,
-            "old_failed": reader.old.asked.failed,
+            "old_failed": reader.old.failed,
             **facts,
         },
     }

@@ -11,7 +11,7 @@ from django.http import HttpRequest, HttpResponse, HttpResponseBase
 from django.shortcuts import render
 from django.template.response import SimpleTemplateResponse
 
-from history import masking
+from history import masking, timeline
 from history.base import zone
 from history.masking.logins import may
 from history.need_to_know import NeedToKnowError, RuleFailedError
@@ -57,7 +57,7 @@ def may_view_history(
             raise PermissionDenied
         try:
             with worker_shares.of_login(request.user.pk):
-                reader = Reader.of(request.user, accesses.of(request))
+                reader = timeline.of_request(request.user, accesses.of(request))
                 return view(request, reader, *args, **kwargs)
         except (NeedToKnowError, RuleFailedError) as error:
             return _refused(request, error)

@@ -6,8 +6,9 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from datetime import date
 
+from django.conf import settings
+
 from history.archive import noted
-from history.documents.jsonb import shortened
 from history.entities import Entity
 from history.timeline.query import ArchiveUnavailableError
 from history.timeline.row import Key, Named, VersionRow
@@ -15,7 +16,7 @@ from history.timeline.row import Key, Named, VersionRow
 
 @dataclass(frozen=True, slots=True)
 class Archive:
-    """A history.timeline.sources.merged.Supplement. Reads a document once; those of restored days
+    """A history.timeline.sources.merged.Archived. Reads a document once; those of restored days
     too."""
 
     url: str
@@ -28,6 +29,10 @@ class Archive:
         if entity not in self._oldest:
             self._oldest[entity] = noted.oldest_day(entity)
         return self._oldest[entity]
+
+    def may_have(self, entity: Entity, id: str) -> bool:
+        """Whether it may have versions of an entity: one of its files has a range with this id."""
+        return noted.may_have(entity, id)
 
     def rows(
         self, entity: Entity, id: str, _: Callable[[], Collection[str]]
@@ -42,17 +47,18 @@ class Archive:
         return ()
 
 
+def configured() -> Archive | None:
+    """The archive of this installation; None where it has none."""
+    url: str | None = settings.ANNALS.archive_url
+    return Archive(url) if url else None
+
+
 def _versions(url: str, entity: Entity, id: str) -> dict[Key, VersionRow]:
     from history.archive import read  # with pyarrow, which most processes never need
     from history.archive.store import ArchiveError, Store
 
     try:
-        found = read.versions(Store(url), entity, id)
+        rows = [VersionRow(**each, entity=entity) for each in read.versions(Store(url), entity, id)]
     except (OSError, ArchiveError) as error:
         raise ArchiveUnavailableError(str(error)) from error
-    return {
-        Key(each.version, each.updated_at): VersionRow(
-            **each._replace(data=shortened(each.data))._asdict(), entity=entity
-        )
-        for each in found
-    }
+    return {row.key: row for row in rows}

@@ -9,6 +9,7 @@ everybody else asks that. docs/structure.md has the steps to add a source.
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import date
 from operator import itemgetter
 from typing import Any, Protocol, TypeVar
 
@@ -72,6 +73,16 @@ class Supplement(Protocol):
 
     def of_application(self, application: str, /) -> Collection[Named]:
         """The entities that name the application in any version, or are the application."""
+
+
+class Archived(Supplement, Protocol):
+    """An archive: it is read where a question asks for it, and says more of what is not there."""
+
+    def oldest_day(self, entity: Entity, /) -> date | None:
+        """The oldest day of a kind that is in the archive; None where none is."""
+
+    def may_have(self, entity: Entity, id: str, /) -> bool:
+        """Whether it may have versions of an entity. No file is read."""
 
 
 @dataclass(frozen=True, slots=True)

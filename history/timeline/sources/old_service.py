@@ -1,53 +1,102 @@
-"""The versions of the old service, as far as one request has asked for them."""
+"""The old service, as far as one request has asked it: each timeline once."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, field
 from datetime import datetime
 from operator import attrgetter
+from typing import TypeAlias
 
 from history.documents.exactjson import Json
 from history.entities import ROOT, Entity, root
-from history.fallback.answer import OldVersion, Subject
-from history.fallback.asked import Asked
+from history.fallback.answer import AskedState, OldVersion, Subject
 from history.need_to_know import Unknown
+from history.requests import deadline
 from history.timeline.row import Key, Named, VersionRow, parse
 
+# Asks for a timeline, for so many seconds at most; None where that failed.
+Call: TypeAlias = Callable[[Subject, float], list[OldVersion] | None]
 
-@dataclass(frozen=True, slots=True)
+
 class OldService:
-    """A history.timeline.sources.merged.Supplement. Of one number the row of the tables counts.
-    hidden: they alone are read, and nothing is asked for what is shown."""
+    """A history.timeline.sources.merged.Supplement. Of one number the row of the tables counts."""
 
-    asked: Asked = field(default_factory=Asked)
-    hidden: bool = False
     by_number = True
+
+    def __init__(self, call: Call | None = None, seconds: float = 0.0) -> None:
+        """call: None where there is none, or it must not be asked. seconds: for all questions."""
+        self._call = call
+        self._left = seconds
+        self._answers: dict[Subject, list[OldVersion] | None] = {}  # so far
+        self._aside: set[Subject] = set()  # of which nothing is shown
+        self._missed = False
+        # Of each entity, by the number of the version.
+        self._versions: dict[Named, dict[int, OldVersion]] = {}
 
     @property
     def possible(self) -> bool:
-        """Whether an old service may be asked."""
-        return self.asked.possible and not self.hidden
+        """Whether there is an old service that may be asked."""
+        return self._call is not None
 
-    def want(self, entity: Entity, id: str) -> bool:
-        """Ask for the versions of an entity, once in a request. Whether the old service has not
-        failed; True where none is to be asked."""
+    @property
+    def state(self) -> AskedState | None:
+        """None where nothing was asked for the answer."""
+        shown = [found for of, found in self._answers.items() if of not in self._aside]
+        if self._missed or None in shown:
+            return AskedState.FAILED
+        return AskedState.ANSWERED if shown else None
+
+    @property
+    def failed(self) -> bool:
+        """Whether versions may be missing because the old service did not give them."""
+        return self.state is AskedState.FAILED
+
+    def missed(self) -> None:
+        """The answer lacks versions of the old service although nothing was asked now."""
+        self._missed = True
+
+    def want(self, entity: Entity | None, id: str) -> bool:
+        """Ask for the versions of an entity, or (None) of an application and its children. Whether
+        the old service has not failed; True where there is none."""
         if not self.possible:
             return True
-        if entity.root and self.asked.answers.get(Subject(None, id)) is not None:
+        whole = Subject(None, id)
+        if entity is not None and entity.root and self._answers.get(whole) is not None:
             return True
-        return self.asked.ask(Subject(entity, id)) is not None
+        return self._ask(Subject(entity, id)) is not None
 
-    def want_application(self, id: str) -> bool:
-        """As want(), for an application and its children."""
-        return not self.possible or self.asked.ask(Subject(None, id)) is not None
+    def _ask(self, subject: Subject, *, aside: bool = False) -> list[OldVersion] | None:
+        """The versions that the old service has, from the first answer in this request; None if it
+        failed. aside: they decide who may see the answer, and are no part of it."""
+        if not aside:
+            self._aside.discard(subject)
+        elif subject not in self._answers:
+            self._aside.add(subject)
+        if subject not in self._answers:
+            found = self._answers[subject] = self._called(subject)
+            for each in found or ():
+                its = self._versions.setdefault((each.entity, each.id), {})
+                its.setdefault(each.version, each)
+        return self._answers[subject]
 
-    def _known(self) -> Mapping[tuple[str, str], Mapping[int, OldVersion]]:
-        return {} if self.hidden else self.asked.versions
+    def _called(self, subject: Subject) -> list[OldVersion] | None:
+        if self._call is None:
+            return None
+        if not subject.can_be_asked:
+            return []
+        failed = None in self._answers.values()
+        if failed or (self._missed and subject not in self._aside):
+            return None
+        deadline.check()
+        began = time.monotonic()
+        found = self._call(subject, self._left)
+        self._left -= time.monotonic() - began
+        return found
 
     def of(self, entity: Entity, id: str) -> Mapping[int, OldVersion]:
         """The versions of an entity by their number."""
-        return self._known().get((entity.name, id), {})
+        return self._versions.get((entity, id), {})
 
     def rows(
         self, entity: Entity, id: str, owners: Callable[[], Collection[str]]
@@ -64,11 +113,11 @@ class OldService:
         for each in theirs:
             owner = each.product_instance_id or application
             if owner is None and entity.parent is not None:
-                self.asked.missed()
+                self.missed()
                 continue
             found[Key(each.version, each.updated_at)] = VersionRow(
                 *(each.version, each.updated_at, each.type, each.client_id, each.author),
-                *(owner, each.data, each.id, each.entity, True),
+                *(owner, each.data, each.id, entity, True),
             )
         return found
 
@@ -76,26 +125,24 @@ class OldService:
         """The entities that are the application, or name it in any version."""
         return dict.fromkeys(
             (each.entity, each.id)
-            for its in self._known().values()
+            for its in self._versions.values()
             for each in its.values()
             if application == (each.id if each.entity.root else each.product_instance_id)
         )
 
-    def other_moment(
-        self, entity: Entity, id: str, version: int, made: datetime
-    ) -> datetime | None:
-        """When the old service has this version, if at another moment than this one."""
-        theirs = self.of(entity, id).get(version)
-        return None if theirs is None or theirs.updated_at == made else theirs.updated_at
+    def other_moment(self, row: VersionRow) -> datetime | None:
+        """When the old service has this version, if at another moment."""
+        theirs = self.of(row.entity, row.id).get(row.version)
+        return None if theirs is None or theirs.updated_at == row.updated_at else theirs.updated_at
 
     def root_documents(self, applications: Collection[str]) -> Mapping[str, Json | Unknown]:
         """The newest document of each of these applications, not masked; without those of which
         the old service has none, which is asked also where the answer is of the store alone.
         Unknown where it does not answer."""
         found: dict[str, Json | Unknown] = {}
-        for id in sorted(applications) if self.asked.possible else ():
-            whole = self.asked.answers.get(Subject(None, id))
-            theirs = whole or self.asked.ask(Subject(root(), id), aside=True)
+        for id in sorted(applications) if self.possible else ():
+            whole = self._answers.get(Subject(None, id))
+            theirs = whole or self._ask(Subject(root(), id), aside=True)
             if theirs is None:
                 found[id] = Unknown.NOW
                 continue

@@ -28,7 +28,7 @@ def of_login(request: HttpRequest) -> dict[str, object]:
     """recent: a line for each entity. client: of the one that was opened last, with what belongs to
     it; None where no number is known. Only what the login may see."""
     opened = _opened(request)
-    reader = Reader.of(request.user, accesses.of(request))
+    reader = timeline.of_request(request.user, accesses.of(request))
     with worker_shares.of_login(request.user.pk):
         lines = [_line(reader, each) for each in opened]
         client = next(filter(None, (_client(reader, each) for each in opened[:1])), None)
