@@ -6,12 +6,11 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
-from history.diff.align import align
+from history.diff.align import Similarity, align
 from history.diff.equal import equal_numbers, identical
 from history.diff.identity import Identity
 from history.diff.leaves import longest_pointer
 from history.diff.path import escape
-from history.diff.similarity import Similarity
 from history.documents.exactjson import Json
 
 V = TypeVar("V")

@@ -7,11 +7,10 @@ from functools import lru_cache
 from itertools import zip_longest
 from typing import cast
 
-from history.diff.align import align
+from history.diff.align import Similarity, align
 from history.diff.change import MISSING, Change, Maybe
 from history.diff.identity import DEFAULT, Identity
 from history.diff.path import escape, name_item, split, unescape
-from history.diff.similarity import Similarity
 from history.diff.walk import changes
 from history.documents.exactjson import Json, opened
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator
 
-from history.diff.align import Alignment, align
+from history.diff.align import Alignment, Similarity, align
 from history.diff.change import MISSING, Change, Diff, Maybe, Operation
 from history.diff.equal import (
     ChangedKey,
@@ -15,7 +15,6 @@ from history.diff.equal import (
 from history.diff.identity import DEFAULT, Identity
 from history.diff.leaves import MOST, LongPathsError
 from history.diff.path import escape, name_key
-from history.diff.similarity import Similarity
 from history.documents.exactjson import Json, dumps
 from history.requests import deadline
 

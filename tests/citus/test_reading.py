@@ -64,7 +64,7 @@ def said(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], object]], li
 
 def tasks(one: Said) -> list[int]:
     """How many shards each part of the statement's plan reads."""
-    cursor = psycopg.Cursor(connection.connection, row_factory=tuple_row)
+    cursor = psycopg.RawCursor(connection.connection, row_factory=tuple_row)
     plan = [line for (line,) in cursor.execute("EXPLAIN (COSTS OFF) " + one.statement, one.values)]
     assert any("Custom Scan (Citus" in line for line in plan), plan
     return [int(line.split(":")[1]) for line in plan if "Task Count:" in line]
