@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import cache, cached_property
+from typing import NamedTuple
 
 from history import diff as differ
 from history import labels, people, quarantined
@@ -16,7 +17,6 @@ from history.labels import Catalogue, Label
 from history.people import Author, unnamed
 from history.quarantined import Quarantined, Wanted
 from history.record import ChangeType
-from history.requests import deadline
 from history.timeline import absence, budget
 from history.timeline.query import Absence, Include
 from history.timeline.reading import Reader
@@ -25,8 +25,7 @@ from history.timeline.row import Located, Pair, parse
 _NOTHING = Diff((), [])
 
 
-@dataclass(frozen=True, slots=True)
-class LabelledChange:
+class LabelledChange(NamedTuple):
     """One change with the label of its field; None for a field without a label."""
 
     change: Change
@@ -132,7 +131,8 @@ class Composer:
         self._reader = reader
         self.parse = cache(parse)  # each snapshot once, though most are compared twice
         self._pairs = pairs
-        self._include = include
+        self._wants_patch = Include.DIFF in include
+        self._wants_changes = Include.CHANGES in include
         self._first = first
 
     @cached_property
@@ -144,10 +144,9 @@ class Composer:
         return labels.catalogue()
 
     def version(self, pair: Pair) -> Version:
-        deadline.check()
         row, before = pair.row, pair.before
-        found = diff(pair, self.parse, self._include)
-        patch = found.patch if before and Include.DIFF in self._include else None
+        found = self._diff(pair)
+        patch = found.patch if before and self._wants_patch else None
         changes = found.changes
         if self._first is not None:
             changes = matching_first(self._first, changes)
@@ -182,6 +181,17 @@ class Composer:
             other_moment=self._reader.other_moment(row),
         )
 
+    def _diff(self, pair: Pair) -> Diff:
+        """The requested parts of the comparison; the others are empty."""
+        if pair.before is None or not (self._wants_patch or self._wants_changes):
+            return _NOTHING
+        both = (self.parse(pair.before.data), self.parse(pair.row.data), identity(pair.entity))
+        if not self._wants_changes:
+            return Diff((), differ.patch(*both))
+        if not self._wants_patch:
+            return Diff(differ.changes(*both), [])
+        return differ.compare(*both)
+
     @cached_property
     def _came(self) -> Mapping[tuple[Entity, str], Mapping[int, Quarantined]]:
         """What is in quarantine of the versions that are missing in these pairs. A query for each
@@ -205,19 +215,6 @@ def versions(
     """The pairs as versions, in their order. first: as in Composer."""
     composer = Composer(reader, pairs, include, first)
     return [composer.version(pair) for pair in pairs]
-
-
-def diff(pair: Pair, parsed: Callable[[bytes], Json], include: frozenset[Include]) -> Diff:
-    """The requested parts of the comparison; the others are empty."""
-    wanted = include & {Include.DIFF, Include.CHANGES}
-    if pair.before is None or not wanted:
-        return _NOTHING
-    both = (parsed(pair.before.data), parsed(pair.row.data), identity(pair.entity))
-    if wanted == {Include.DIFF}:
-        return Diff((), differ.patch(*both))
-    if wanted == {Include.CHANGES}:
-        return Diff(differ.changes(*both), [])
-    return differ.compare(*both)
 
 
 def labelled(

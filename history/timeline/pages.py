@@ -190,14 +190,13 @@ def _of_entity(reader: Reader, query: Query, place: Place | None, most: int) -> 
     while more:
         found, unread = reader.page(query, after, size + 1)
         more = bool(unread) or len(found) > size
-        around = [*shown[-1:], *found]
+        read = {row.located: row for row in (*shown[-1:], *found)}
         # Of large documents too the last one that was read is kept to compare the one before with.
         shown = found[: max(1, len(found) - 1)] if more else found
-        keys = Keys([row.key for row in around])
+        keys = Keys([key for *_, key in read])
         proven = all(row.version == 0 or (gapless and keys.proves(row.key)) for row in shown)
         if not proven and (more or not whole):
             keys = Keys(reader.keys(query.entity, [query.id]).get(query.id, []))
-        read = {row.located: row for row in around}
         places = [row.located for row in shown]
         for pairs in neighbours.batches(reader, places, {named: keys}, read):
             yield Slice(pairs, more or pairs[-1].row.located != places[-1])
