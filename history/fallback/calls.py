@@ -26,40 +26,38 @@ PAUSE_SECONDS: Final = 15.0  # until one call tries again
 
 
 class Breaker:
-    """Closed: every call may go. Open: none. Half open, PAUSE_SECONDS later: one goes, and its
-    outcome closes or opens it. Any thread may ask. now: seconds of a clock that never goes back."""
+    """Closed: every call may go. Open, after FAILURES in a row: none, but one each PAUSE_SECONDS,
+    whose outcome closes it or keeps it open. Any thread may ask. now: seconds of a clock that never
+    goes back."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._failures = 0
-        self._again: float | None = None  # None: closed
-        self._probing = False
+        self._again = 0.0  # when the next call may go while it is open
 
     @property
     def open(self) -> bool:
         """Whether calls are cut off; also while one call tries again."""
-        return self._again is not None
+        return self._failures >= FAILURES
 
     def allows(self, now: float) -> bool:
         """Whether a call may go now. Who is allowed reports `succeeded` or `failed`."""
         with self._lock:
-            if self._again is None:
+            if not self.open:
                 return True
-            if self._probing or now < self._again:
+            if now < self._again:
                 return False
-            self._probing = True
+            self._again = now + PAUSE_SECONDS
             return True
 
     def succeeded(self) -> None:
         with self._lock:
-            self._failures, self._again, self._probing = 0, None, False
+            self._failures = 0
 
     def failed(self, now: float) -> None:
         with self._lock:
             self._failures += 1
-            self._probing = False
-            if self._again is not None or self._failures >= FAILURES:
-                self._again = now + PAUSE_SECONDS
+            self._again = now + PAUSE_SECONDS
 
 
 BREAKER: Final = Breaker()

@@ -2,14 +2,13 @@
 
 from collections.abc import Sequence
 from datetime import timedelta
-from typing import Any, Final
+from typing import Any, Final, LiteralString
 
 import msgspec
 import psycopg
 
 from history import distribution
 from history.daily.window import EPOCH
-from history.distribution.inserting import insert
 from history.search_index.keys import KeyRow
 
 _INTO: Final = "INSERT INTO search_key (value, name, entity, id, day)"
@@ -18,6 +17,8 @@ _NEWEST: Final = """
     ON CONFLICT (value, name, entity, id) DO UPDATE
     SET day = excluded.day WHERE search_key.day < excluded.day
 """
+# In one statement, which has room for 65,535 parameters: no row has more than six.
+_MOST: Final = 5_000
 _COLUMN: Final = "json_array_elements_text(%s::json)"
 _UPSERT: Final = f"""
     {_INTO}
@@ -32,8 +33,32 @@ def upsert(connection: psycopg.Connection[Any], keys: Sequence[KeyRow]) -> None:
     dates = {day: (EPOCH + timedelta(day)).isoformat() for day in {row.day for row in keys}}
     if distribution.active(connection):
         rows = [(*row.key, dates[row.day]) for row in keys]
-        insert(connection, _INTO, rows, _NEWEST)
+        _insert(connection, _INTO, rows, _NEWEST)
         return
     # One JSON array per column: cheaper to build and to parse than SQL arrays.
     columns = [*zip(*(row.key for row in keys), strict=True), [dates[row.day] for row in keys]]
     connection.execute(_UPSERT, [msgspec.json.encode(column).decode() for column in columns])
+
+
+def _insert(
+    connection: psycopg.Connection[Any],
+    into: LiteralString,
+    rows: Sequence[Sequence[str]],
+    conflict: LiteralString,
+) -> None:
+    """INSERT INTO .. VALUES .. ON CONFLICT into a distributed table, many rows in one statement:
+    for SELECT Citus writes a file for each shard first. into, conflict: what comes before and after
+    the values."""
+    for start in range(0, len(rows), _MOST):
+        # A value that several rows have is sent once for each column.
+        places: dict[tuple[int, str], int] = {}
+        values = ", ".join(
+            "(" + ", ".join(
+                f"${places.setdefault((number, value), len(places) + 1)}"
+                for number, value in enumerate(row)
+            ) + ")"
+            for row in rows[start : start + _MOST]
+        )  # fmt: skip
+        statement = f"{into} VALUES {values} {conflict}".encode()
+        with psycopg.RawCursor(connection) as cursor:
+            cursor.execute(statement, [value for _, value in places], prepare=False)

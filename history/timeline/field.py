@@ -15,7 +15,7 @@ from history.labels import Label
 from history.requests import deadline
 from history.timeline import budget, compose, neighbours, tokens
 from history.timeline.compose import Origin
-from history.timeline.query import DEFAULT_PAGE_SIZE, BadParameterError, NoVersionError, check_size
+from history.timeline.query import DEFAULT_PAGE_SIZE, BadParameterError, NoVersionError
 from history.timeline.reading import Reader
 from history.timeline.row import LAST, Key, Pair, parse
 
@@ -50,7 +50,6 @@ def field(
 ) -> FieldHistory:
     """The values that the field at a pointer or key path had, since when and by whom, in the
     order of version numbers. Raises BadParameterError, unknown."""
-    check_size(size)
     reader.check_path([entity], path)
     if "*" in path.split("/"):
         raise BadParameterError("path", _("must name one field; * would name many"))

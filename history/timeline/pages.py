@@ -23,7 +23,6 @@ from history.timeline.query import (
     Order,
     Query,
     Sort,
-    check_size,
     storable,
     unknown,
     unknown_application,
@@ -152,7 +151,6 @@ class _Page:
 
 
 def _check(reader: Reader, query: AnyQuery) -> None:
-    check_size(query.page_size)
     since, until = query.filters.since, query.filters.until
     if since and until and since > until:
         raise BadParameterError("from", _("must not be later than to"))

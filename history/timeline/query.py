@@ -47,13 +47,6 @@ class BadParameterError(ValueError):
         self.name = name
 
 
-def check_size(size: int) -> None:
-    """Raises BadParameterError if a page cannot have this size."""
-    if not 1 <= size <= MAX_PAGE_SIZE:
-        text = _("must be a whole number from {low} to {high}")
-        raise BadParameterError("pageSize", text.format(low=1, high=MAX_PAGE_SIZE))
-
-
 class ArchiveUnavailableError(RuntimeError):
     """The archive does not answer, or a file of it is missing or broken."""
 

@@ -21,7 +21,7 @@ from history.documents.exactjson import Json
 from history.entities import BY_NAME, CHILDREN, ENTITIES, SEARCH_VALUE_LENGTH, Entity, root
 from history.record import ChangeType
 from history.timeline import tokens
-from history.timeline.query import DEFAULT_PAGE_SIZE, BadParameterError, check_size, storable
+from history.timeline.query import DEFAULT_PAGE_SIZE, BadParameterError, storable
 from history.timeline.reading import Reader
 from history.timeline.row import Key, VersionRow, parse
 
@@ -115,7 +115,6 @@ def search(
     Each page has the newest of what was on no earlier one, which the token says, so nothing is lost
     or repeated while versions arrive. A fixed number of queries. Raises BadParameterError.
     """
-    check_size(size)
     if not _searchable(text):
         why = _("must have 1 to {n} characters")
         raise BadParameterError("q", why.format(n=SEARCH_VALUE_LENGTH))

@@ -15,12 +15,12 @@ from history.api import access, describe
 from history.api.answers import Answer
 from history.api.call import Call, Question
 from history.base import clock
-from history.base.sentences import translated
 from history.gaps import read as gaps
 from ingest.completeness import figures, losses
 from ingest.completeness.figures import as_json, entries, faults
 from ingest.completeness.losses import Loss
 from ingest.models import Ledger
+from ingest.sentences import translated
 
 COUNTS: Final = {
     "read": gettext_lazy("Read"),

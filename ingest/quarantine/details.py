@@ -8,7 +8,7 @@ from django.utils.html import escape
 from django.utils.safestring import SafeString, mark_safe
 from django.utils.translation import gettext_noop as _
 
-from history.base.sentences import translated
+from ingest.sentences import translated
 
 # The first one that fits counts.
 _SAID: Final = (

@@ -7,9 +7,10 @@ from dataclasses import dataclass, field
 from datetime import date
 
 from django.conf import settings
+from django.db import connection
 
-from history.archive import noted
 from history.entities import Entity
+from history.models import ArchivedDay
 from history.timeline.query import ArchiveUnavailableError
 from history.timeline.row import Key, Named, VersionRow
 
@@ -27,12 +28,21 @@ class Archive:
     def oldest_day(self, entity: Entity) -> date | None:
         """The oldest day of a kind that is in the archive; None where none is. Asked once."""
         if entity not in self._oldest:
-            self._oldest[entity] = noted.oldest_day(entity)
+            days = ArchivedDay.objects.filter(table=entity.table).order_by("day")
+            self._oldest[entity] = days.values_list("day", flat=True).first()
         return self._oldest[entity]
 
     def may_have(self, entity: Entity, id: str) -> bool:
         """Whether it may have versions of an entity: one of its files has a range with this id."""
-        return noted.may_have(entity, id)
+        with connection.cursor() as cursor:
+            cursor.execute(
+                "SELECT EXISTS (SELECT FROM archived_day, jsonb_array_elements(files) AS file"
+                ' WHERE archived_day."table" = %s AND %s COLLATE "C"'
+                " BETWEEN file->>'first' AND file->>'last')",
+                [entity.table, id],
+            )
+            (found,) = cursor.fetchone() or (False,)
+            return bool(found)
 
     def rows(
         self, entity: Entity, id: str, _: Callable[[], Collection[str]]
