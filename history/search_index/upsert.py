@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from datetime import timedelta
-from typing import Any, Final, LiteralString
+from typing import Any, Final
 
 import msgspec
 import psycopg
@@ -33,22 +33,16 @@ def upsert(connection: psycopg.Connection[Any], keys: Sequence[KeyRow]) -> None:
     dates = {day: (EPOCH + timedelta(day)).isoformat() for day in {row.day for row in keys}}
     if distribution.active(connection):
         rows = [(*row.key, dates[row.day]) for row in keys]
-        _insert(connection, _INTO, rows, _NEWEST)
+        _insert(connection, rows)
         return
     # One JSON array per column: cheaper to build and to parse than SQL arrays.
     columns = [*zip(*(row.key for row in keys), strict=True), [dates[row.day] for row in keys]]
     connection.execute(_UPSERT, [msgspec.json.encode(column).decode() for column in columns])
 
 
-def _insert(
-    connection: psycopg.Connection[Any],
-    into: LiteralString,
-    rows: Sequence[Sequence[str]],
-    conflict: LiteralString,
-) -> None:
-    """INSERT INTO .. VALUES .. ON CONFLICT into a distributed table, many rows in one statement:
-    for SELECT Citus writes a file for each shard first. into, conflict: what comes before and after
-    the values."""
+def _insert(connection: psycopg.Connection[Any], rows: Sequence[Sequence[str]]) -> None:
+    """As upsert, into a distributed table. Many rows in one statement: for SELECT Citus writes a
+    file for each shard first."""
     for start in range(0, len(rows), _MOST):
         # A value that several rows have is sent once for each column.
         places: dict[tuple[int, str], int] = {}
@@ -59,6 +53,6 @@ def _insert(
             ) + ")"
             for row in rows[start : start + _MOST]
         )  # fmt: skip
-        statement = f"{into} VALUES {values} {conflict}".encode()
+        statement = f"{_INTO} VALUES {values} {_NEWEST}".encode()
         with psycopg.RawCursor(connection) as cursor:
             cursor.execute(statement, [value for _, value in places], prepare=False)
