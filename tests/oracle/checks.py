@@ -146,18 +146,11 @@ def path_filter(api: Api, world: World, entity: tuple[str, str], path: Path, siz
 def _bounds(path: Path, old: Value, new: Value) -> tuple[bool, bool]:
     """Whether a path must be touched, and whether it can be.
 
-    Both are the same where items are named by their key. An index, a `*`, and the move of an item
-    depend on how the items are matched: such a path is touched at least if other values are there,
-    and at most if the list differs.
+    Both are the same where items are named by their key. An index, a `*`, an item whose other key
+    changed, and the move of an item depend on how the items are matched: such a path is touched at
+    least if other values are there, and at most if the list differs.
     """
-    fixed = next(
-        (
-            n
-            for n, step in enumerate(path)
-            if step.kind == "any" or (step.kind == "key" and step.text.isdecimal())
-        ),
-        len(path),
-    )
+    fixed = next((n for n in range(len(path)) if _is_matched(path[: n + 1], old, new)), len(path))
     if fixed == len(path) and not (path and path[-1].kind == "item"):
         differs = values.differ(path, old, new)
         return differs, differs
@@ -166,6 +159,19 @@ def _bounds(path: Path, old: Value, new: Value) -> tuple[bool, bool]:
         before, after = select(path, old), select(path, new)
         return any(value not in before for value in after) or len(before) != len(after), most
     return values.differ(path, old, new), most
+
+
+def _is_matched(path: Path, old: Value, new: Value) -> bool:
+    """Whether it depends on the matching of items what the last step of the path is compared with.
+    An item that has one key as before and got another is the same item by one of the two only."""
+    step = path[-1]
+    if step.kind != "item":
+        return step.kind == "any" or step.text.isdecimal()
+    return any(
+        values.named(was, key) != values.named(now, key)
+        for was, now in zip(select(path, old), select(path, new), strict=False)
+        for key in blame.KEYS
+    )
 
 
 def field(api: Api, world: World, entity: tuple[str, str], path: Path, size: int) -> None:
