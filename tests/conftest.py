@@ -20,6 +20,7 @@ pytest.register_assert_rewrite("tests.oracle.checks")
 
 # What is in them computes most of the time.
 BUSY = ("db", "unit")
+APACHE = "Apache Kafka"
 # One test of these, or the server that it needs, takes minutes: they begin first.
 LONG = ("test_keycloak.py", "test_lifecycle.py", "test_oracle.py", "test_kinds.py")
 
@@ -71,20 +72,24 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 def _mixed(items: list[pytest.Item]) -> list[pytest.Item]:
     """In groups that one worker runs: of each file the tests that roll back, and those that commit.
     What commits comes last, so that nothing that it leaves meets a test that expects an empty
-    database. The files of BUSY folders are between the others, which take longer and mostly wait:
-    so the cores always have work, and no worker has a long file at the end."""
-    groups: dict[tuple[bool, Path], list[pytest.Item]] = {}
+    database. Tests of Apache Kafka are two groups, so that only two workers start one. The files of
+    BUSY folders are between the others, which take longer and mostly wait: so the cores always have
+    work, and no worker has a long file at the end."""
+    groups: dict[tuple[bool, str], list[pytest.Item]] = {}
+    with_apache: dict[Path, int] = {}
     for item in items:
-        commits = "transactional_db" in getattr(item, "fixturenames", ())
-        item.add_marker(pytest.mark.xdist_group(f"{item.path} {commits}"))
-        groups.setdefault((commits, item.path), []).append(item)
+        commits, name = "transactional_db" in getattr(item, "fixturenames", ()), str(item.path)
+        if "[apache" in item.name:
+            name = f"{APACHE} {with_apache.setdefault(item.path, len(with_apache)) % 2}"
+        item.add_marker(pytest.mark.xdist_group(f"{name} {commits}"))
+        groups.setdefault((commits, name), []).append(item)
     ordered: list[pytest.Item] = []
     for last in (False, True):
         waiting: list[list[pytest.Item]] = []
         busy: list[list[pytest.Item]] = []
-        for (commits, path), tests in groups.items():
+        for (commits, name), tests in groups.items():
             if commits is last:
-                (busy if path.parent.name in BUSY else waiting).append(tests)
+                (busy if Path(name).parent.name in BUSY else waiting).append(tests)
         waiting.reverse()  # tests/system first
         waiting.sort(key=_short)
         busy.sort(key=lambda tests: (_short(tests), -len(tests)))
@@ -94,4 +99,4 @@ def _mixed(items: list[pytest.Item]) -> list[pytest.Item]:
 
 
 def _short(tests: list[pytest.Item]) -> bool:
-    return tests[0].path.name not in LONG
+    return tests[0].path.name not in LONG and "[apache" not in tests[0].name

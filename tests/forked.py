@@ -4,6 +4,7 @@ A line of JSON asks: the words, the environment, the seconds it may take, and co
 line of JSON answers: the exit code (None: it still ran), standard output and standard error.
 """
 
+import atexit
 import importlib
 import json
 import os
@@ -12,10 +13,12 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import cache
 from typing import IO, Any, NoReturn
 
 
@@ -32,6 +35,7 @@ class Forking:
     """The process, as its user sees it."""
 
     def __init__(self, env: Mapping[str, str]) -> None:
+        self._asking = threading.Lock()
         self._process = subprocess.Popen(
             [sys.executable, "-m", "tests.forked"],
             env=dict(env), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
@@ -41,7 +45,7 @@ class Forking:
         self,
         *words: str,
         env: Mapping[str, str],
-        seconds: float = 20,
+        seconds: float = 120,
         constants: Mapping[str, float] | None = None,
     ) -> Done:
         """Run a command with exactly this environment. constants: by dotted path."""
@@ -49,9 +53,10 @@ class Forking:
                     "constants": dict(constants or {})}  # fmt: skip
         assert self._process.stdin is not None
         assert self._process.stdout is not None
-        self._process.stdin.write(json.dumps(question) + "\n")
-        self._process.stdin.flush()
-        return Done(**json.loads(self._process.stdout.readline()))
+        with self._asking:
+            self._process.stdin.write(json.dumps(question) + "\n")
+            self._process.stdin.flush()
+            return Done(**json.loads(self._process.stdout.readline()))
 
     def close(self) -> None:
         assert self._process.stdin is not None
@@ -59,6 +64,14 @@ class Forking:
         self._process.wait(20)
         assert self._process.stdout is not None
         self._process.stdout.close()
+
+
+@cache
+def forking() -> Forking:
+    """One for all tests of this process that need nothing else of it than a command's end."""
+    made = Forking({**os.environ, "DJANGO_SETTINGS_MODULE": "annals.settings"})
+    atexit.register(made.close)
+    return made
 
 
 def main() -> None:
@@ -110,6 +123,7 @@ def _be(
     out: IO[str], err: IO[str], words: list[str], env: dict[str, str], constants: dict[str, float]
 ) -> NoReturn:
     """Become the command."""
+    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     os.dup2(out.fileno(), 1)
     os.dup2(err.fileno(), 2)
     os.environ.clear()

@@ -164,7 +164,7 @@ marks = st.lists(
     unique=True,
 )
 relaxed = settings(
-    max_examples=12,  # about a second each
+    max_examples=8,  # about a second each
     deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )

@@ -11,7 +11,7 @@ import requests
 
 from annals.embedded import logins
 from tests.access.real_provider import Person, free_port
-from tests.consuming import Database, until
+from tests.consuming import Database, command, until
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -59,13 +59,8 @@ class Web:
 
     def manage(self, *arguments: str) -> str:
         """Run a command as the owner of the tables."""
-        done = subprocess.run(
-            [sys.executable, "manage.py", *arguments],
-            cwd=ROOT,
-            env=self.env | {"DATABASE_URL": self.database.url_of(logins.OWNER)},
-            capture_output=True,
-            text=True,
-        )
+        owner = {"DATABASE_URL": self.database.url_of(logins.OWNER)}
+        done = command(self.env | owner, *arguments)
         assert done.returncode == 0, done.stderr
         return done.stdout.strip()
 

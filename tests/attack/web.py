@@ -26,7 +26,7 @@ from annals import env
 from annals.embedded import process
 from annals.embedded.postgres import Postgres
 from tests import need
-from tests.consuming import until
+from tests.consuming import command, until
 
 ROOT = Path(__file__).resolve().parents[2]
 NGINX = ROOT / "docker" / "nginx" / "nginx.conf"
@@ -166,10 +166,7 @@ class Site:
         }
 
     def manage(self, *arguments: str) -> None:
-        subprocess.run(
-            [sys.executable, "manage.py", *arguments],
-            cwd=ROOT, env=self.environment({}), check=True, stdout=subprocess.DEVNULL,
-        )  # fmt: skip
+        command(self.environment({}), *arguments).check_returncode()
 
     def prepare(self) -> None:
         """Create the tables, the logins and the days."""
@@ -270,10 +267,10 @@ def gunicorn(
     ready: what answers 200 when it may be asked."""
     (port,) = process.free_ports([None])
     log = folder / f"web-{secrets.token_hex(4)}.log"
-    command = [sys.executable, "-m", "gunicorn", "--config", "python:annals.server", *words]
+    program = [sys.executable, "-m", "gunicorn", "--config", "python:annals.server", *words]
     with log.open("w") as file:
         server = subprocess.Popen(
-            [*command, "--bind", f"127.0.0.1:{port}", "annals.wsgi"],
+            [*program, "--bind", f"127.0.0.1:{port}", "annals.wsgi"],
             cwd=root, env=env, stdout=file, stderr=file,
         )  # fmt: skip
     web = Web(port, log, env["DATABASE_URL"], server.pid)

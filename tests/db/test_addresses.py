@@ -113,7 +113,7 @@ def test_any_id_is_reached_through_the_links_that_lead_to_it(auditor: Client, st
     known: set[str] = set()
 
     @settings(
-        max_examples=60,
+        max_examples=25,
         deadline=None,
         database=None,
         suppress_health_check=list(HealthCheck),

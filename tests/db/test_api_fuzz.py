@@ -52,7 +52,7 @@ def api(store: Store) -> Iterator[Any]:
 
 
 relaxed = settings(
-    max_examples=40, deadline=None, database=None, suppress_health_check=list(HealthCheck)
+    max_examples=25, deadline=None, database=None, suppress_health_check=list(HealthCheck)
 )
 CALLS = [
     *("timeline", "versions", "version", "compare", "at", "field", "blame"),

@@ -89,7 +89,7 @@ def kept(made: Made, start: datetime) -> bool:
     return made.arrives and made.dated >= start
 
 
-@settings(max_examples=400, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
 @given(
     EVENTS,
     st.integers(-WRONG, WRONG) | st.integers(FIRST_HOUR, LAST_HOUR),

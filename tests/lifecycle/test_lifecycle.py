@@ -15,7 +15,7 @@ SEEDS = (3, 8)
 def test_the_life_of_a_day(django_db_blocker: DjangoDbBlocker) -> None:
     with django_db_blocker.unblock(), prepared():
         for seed in SEEDS:
-            run(seed, examples=12, steps=50)
+            run(seed, examples=8, steps=50)
     print(f"\n{record}")
     assert record.steps.keys() >= {"send", "write", "maintain", "retention", "restore", "retry"}
     assert record.steps.keys() >= {"pack", "unpack"}

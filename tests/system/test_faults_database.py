@@ -5,8 +5,6 @@ import base64
 import random
 import resource
 import shutil
-import subprocess
-import sys
 import tempfile
 import threading
 import time
@@ -22,7 +20,7 @@ import pytest
 from annals.embedded import logins
 from annals.embedded.broker import Daemon
 from annals.embedded.postgres import Postgres
-from tests.consuming import OWNER_URL, ROOT, Consumers, Database, Feed, complete, send, until
+from tests.consuming import Consumers, Database, Feed, command, complete, send, until
 from tests.messages import NOW, TOPIC, value
 from tests.processes import consumers, database, feed, server
 from tests.standby import configure, promote, standby_of
@@ -202,14 +200,10 @@ def test_today_is_missing_and_only_maintain_may_create_it(
 def maintaining(consumers: Consumers, **env: str) -> Iterator[list[int]]:
     """Run `partitions maintain --force` again and again around a block; gives its exit codes."""
     stop, codes = threading.Event(), []
-    as_owner = {"DATABASE_URL": consumers.env[OWNER_URL]}
 
     def run() -> None:
         while not stop.is_set():
-            done = subprocess.run(
-                [sys.executable, "manage.py", "partitions", "maintain", "--force"],
-                cwd=ROOT, env=consumers.env | as_owner | env, capture_output=True,
-            )  # fmt: skip
+            done = command(consumers.env | env, "partitions", "maintain", "--force")
             codes.append(done.returncode)
 
     thread = threading.Thread(target=run)

@@ -764,4 +764,4 @@ def test_each_lane_gets_its_share_of_each_kind_and_twins_stay_together() -> None
 
 
 TestConsumers = Consumers.TestCase
-TestConsumers.settings = settings(max_examples=200, stateful_step_count=80, deadline=None)
+TestConsumers.settings = settings(max_examples=100, stateful_step_count=60, deadline=None)
