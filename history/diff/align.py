@@ -156,11 +156,14 @@ def _by_own_key(
 
 
 def _by_key(key: str, old_names: list[str], names: list[str]) -> Alignment:
+    count = len(names)
+    if names == old_names:  # as in most versions
+        return Alignment([*range(count)], [], set(), range(count), key, names, old_names)
     places = {name: index for index, name in enumerate(old_names)}
     source = [places.get(name, -1) for name in names]
     left = set(names)
     gone = [index for index, name in enumerate(old_names) if name not in left]
-    return Alignment(source, gone, _movers(source), range(len(names)), key, names, old_names)
+    return Alignment(source, gone, _movers(source), range(count), key, names, old_names)
 
 
 def _movers(source: list[int]) -> set[int]:

@@ -40,11 +40,6 @@ class Subject(NamedTuple):
     kind: Entity | None
     id: str
 
-    @property
-    def can_be_asked(self) -> bool:
-        """Whether an address can have this id: `.` and `..` lead elsewhere."""
-        return 0 < len(self.id) <= ID_LENGTH and "\0" not in self.id and self.id not in (".", "..")
-
 
 class OldVersion(NamedTuple):
     """One version of the old service. updated_at: aware, UTC. data: the snapshot as JSON text in

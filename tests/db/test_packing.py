@@ -21,7 +21,7 @@ from pyarrow import parquet
 
 from annals.demo.simulator import stream
 from annals.management import packing_days
-from history import packing, timeline
+from history import packing
 from history.archive.store import Store as Files
 from history.archive.write import DayArchiver
 from history.base import clock
@@ -358,33 +358,6 @@ def test_the_commands_pack_and_unpack_and_maintain_packs_once() -> None:
     for packed in ("2", "0"):
         assert (line in run("maintain", "--dry-run")[1]) is (packed == "2")
         assert run("maintain")[1].partition("packed ")[2][:1] == packed
-
-
-def answers() -> list[Any]:
-    """Pages, blame, the history of a field, the given-twice numbers, of many documents."""
-    found: list[Any] = []
-    for number in range(40):
-        for entity in (ROOT, TASK):
-            asked = query.Query(entity=entity, id=f"p{number}", page_size=9)
-            try:
-                page = pages.page(HOST, asked)
-            except query.NoVersionError:
-                continue
-            found += page.versions, page.next_token is None
-            found.append(timeline.blame(HOST, entity, asked.id).leaves)
-            found.append(timeline.field(HOST, entity, asked.id, "/n", 20).values)
-    found.append(timeline.application(HOST, timeline.ApplicationQuery(id="A1")).versions)
-    return found
-
-
-def test_every_answer_is_the_same_when_the_days_are_packed() -> None:
-    with raw() as plain:
-        fill(plain)
-        before = answers()
-        for entity in (ROOT, TASK):
-            packing.pack(plain, entity, DAY)
-        assert answers() == before
-        assert len(before) > 80
 
 
 def exported(folder: Path, kind: str) -> list[Any]:

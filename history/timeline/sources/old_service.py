@@ -13,6 +13,7 @@ from history.entities import ROOT, Entity, root
 from history.fallback.answer import AskedState, OldVersion, Subject
 from history.need_to_know import Unknown
 from history.requests import deadline
+from history.timeline.query import storable
 from history.timeline.row import Key, Named, VersionRow, parse
 
 # Asks for a timeline, for so many seconds at most; None where that failed.
@@ -83,7 +84,7 @@ class OldService:
     def _called(self, subject: Subject) -> list[OldVersion] | None:
         if self._call is None:
             return None
-        if not subject.can_be_asked:
+        if not storable(subject.id) or subject.id in (".", ".."):  # these lead elsewhere
             return []
         failed = None in self._answers.values()
         if failed or (self._missed and subject not in self._aside):
