@@ -165,11 +165,6 @@ class Keys:
         there = (key for key in reversed(self._keys) if key.updated_at <= moment)
         return next(there, None)
 
-    def up_to(self, key: Key) -> Key | None:
-        """This key, or the highest one below it; None if there is none."""
-        place = bisect_right(self._keys, key)
-        return self._keys[place - 1] if place else None
-
     def previous(self, key: Key) -> Key | None:
         """The key with the nearest lower version number; None if there is none.
 
@@ -190,7 +185,8 @@ class Keys:
     def down(self, key: Key) -> Iterator[Key]:
         """This key, or the highest one below it; and each that is the previous one of the one
         before."""
-        lower = self.up_to(key)
+        place = bisect_right(self._keys, key)
+        lower = self._keys[place - 1] if place else None
         while lower is not None:
             yield lower
             lower = self.previous(lower)

@@ -24,7 +24,6 @@ from history.models import FieldLabel
 from history.record import ChangeType
 from history.timeline import (
     ApplicationQuery,
-    Filters,
     Order,
     Page,
     Query,
@@ -83,23 +82,6 @@ def test_the_store_first_then_the_old_service(half: OldService, support: Client)
         assert each["previousVersion"] == before["version"]
         assert jsonpatch.apply_patch(before["entity"], each["diff"]) == each["entity"]
     assert data["history"][-1]["olderVersions"] is None
-
-
-def test_the_other_answers_have_them_too(half: OldService, support: Client) -> None:
-    assert get(support, f"{API}/versions/1")["entity"] == {"rate": "old 1"}
-    assert get(support, f"{API}/at", time=minute(2).isoformat())["version"] == 2
-    assert get(support, f"{API}/compare", **{"from": 1, "to": 5})["diff"] == [
-        {"op": "replace", "path": "/rate", "value": "new 5"}
-    ]
-    values = get(support, f"{API}/fields", path="/rate")["values"]
-    assert [each["value"] for each in values] == [
-        "new 5", "new 4", "new 3", "old 2", "old 1", "old 0"
-    ]  # fmt: skip
-    half.add("B1", 0, {"rate": "1", "name": "x"}, minute(0))
-    half.add("B1", 1, {"rate": "2", "name": "x"}, minute(1))
-    blame = get(support, "/api/v1/history/product-instance/B1/blame")
-    assert {each["path"]: each["version"] for each in blame["blame"]} == {"/rate": 1, "/name": 0}
-    assert blame["fallback"]["state"] == "answered"
 
 
 def test_an_application_has_its_old_children(
@@ -453,14 +435,6 @@ def test_a_token_outlives_the_end_of_the_old_service(
     assert numbers(second) == [3]
     assert "nextPageToken" not in second
     assert second["fallback"]["olderVersionsMayBeMissing"] is True
-
-
-def test_a_filter_counts_for_old_versions_too(half: OldService, support: Client) -> None:
-    assert numbers(get(support, API, author="o.stara")) == [2, 1, 0]
-    assert numbers(get(support, API, path="/rate", pageSize=2)) == [5, 4]
-    query = Query(entity=ROOT, id="A1", filters=Filters(since=minute(1), until=minute(4)))
-    page = timeline.page(with_old_service(), query)
-    assert [each.version for each in page.versions] == [3, 2, 1]
 
 
 def test_the_screen_says_that_versions_may_be_missing(half: OldService, support: Client) -> None:
