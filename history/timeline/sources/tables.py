@@ -360,17 +360,13 @@ def _from_blocks(entity: Entity, lacking: Sequence[Located]) -> Read:
         "numbers": [Int4(key.version) for *_, key in lacking],
     }
     product = "product_instance_id" if entity.parent else "NULL::varchar"
-    wanted, found, unread = set(lacking), dict[Located, VersionRow](), list[Located]()
+    wanted, found = set(lacking), dict[Located, VersionRow]()
+    unread: Sequence[Located] = ()
     rows = statements.fetch(sql(_BLOCKS, entity, product=product), values)
     for block in map(_Block._make, rows):
-        if block.packed is None:
-            first = block.moments[0] if block.moments else block.microseconds
-            unread += [
-                (entity, id, key)
-                for _, id, key in lacking
-                if id == block.id and first <= _microseconds(key.updated_at) <= block.microseconds
-            ]
-            continue
+        if block.packed is None:  # for later, with what else was not found until then
+            unread = lacking
+            break
         found |= {row.located: row for row in _unpacked(entity, block) if row.located in wanted}
     return Read(list(found.values()), [place for place in unread if place not in found])
 
