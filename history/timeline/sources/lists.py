@@ -24,8 +24,7 @@ def newest_keys(entity: Entity, ids: Collection[str]) -> dict[str, Newest]:
     lists: history.timeline.search leaves out what the reader may not see."""
     if not ids:
         return {}
-    owner = "product_instance_id" if entity.parent else "id"
-    found = statements.fetch(sql(_NEWEST, entity, owner=owner), {"ids": list(ids)})
+    found = statements.fetch(sql(_NEWEST, entity), {"ids": list(ids)})
     return {id: Newest(Key(version, moment), whose) for id, version, moment, whose in found}
 
 

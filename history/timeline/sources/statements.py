@@ -200,11 +200,17 @@ OF_ROW = """version, updated_at, type, client_id, author, {product} AS product, 
 
 @cache
 def sql(text: str, entity: Entity, **parts: str) -> str:
-    """A statement with the entity's table, its versions, the columns of a row alone and the given
-    words put in, of which `versions` may be other ones."""
-    product = "NULL::varchar" if entity.parent is None else "product_instance_id"
-    columns = OF_ROW.format(product=product)
-    words = {"table": entity.table, "columns": columns, "versions": stored.versions(entity)}
+    """A statement with the entity's table, its versions, the columns of a row alone, the one that
+    names its application, and the given words put in, which may replace these."""
+    application = None if entity.parent is None else "product_instance_id"
+    product = application or "NULL::varchar"
+    words = {
+        "table": entity.table,
+        "versions": stored.versions(entity),
+        "columns": OF_ROW.format(product=product),
+        "product": product,
+        "owner": application or "id",
+    }
     return text.format(**words | parts)
 
 

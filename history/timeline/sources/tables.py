@@ -1,7 +1,7 @@
 """The source of what this installation stores: the *_aud tables, on one server or on a cluster."""
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from datetime import UTC, datetime, time, timedelta
 from functools import cache
 from typing import Any, NamedTuple
@@ -39,11 +39,11 @@ _PAGE = """
 # The rows that have the newest versions below a place, where nothing else is asked of these: as
 # many rows that are below it, and the blocks of its day that only begin below it.
 _BELOW = """(
-    (SELECT * FROM {table} WHERE {of} = %(id)s AND updated_at >= %(since)s
+    (SELECT * FROM {table} WHERE {owner} = %(id)s AND updated_at >= %(since)s
         AND updated_at <= %(after_updated_at)s AND ({key}) < ({after})
         ORDER BY {ordered} LIMIT %(limit)s)
     UNION ALL
-    SELECT * FROM {table} WHERE {of} = %(id)s AND updated_at >= %(after_updated_at)s
+    SELECT * FROM {table} WHERE {owner} = %(id)s AND updated_at >= %(after_updated_at)s
         AND updated_at < %(high)s AND packed IS NOT NULL AND ({key}) >= ({after})
         AND 'epoch'::timestamptz + moments[1] * interval '1 microsecond' <= %(after_updated_at)s
 )"""
@@ -125,7 +125,7 @@ _UP_TO = """
 # The rows of one kind in a merged timeline, marked with the index of the kind.
 _SHARE = """
     (SELECT {kind} AS kind, id, version, updated_at FROM {versions} AS stored
-     WHERE {owner} = %(id)s AND stored_at >= %(low)s AND stored_at < %(high)s
+     WHERE {whose} = %(id)s AND stored_at >= %(low)s AND stored_at < %(high)s
        AND updated_at >= %(since)s AND updated_at < %(until)s AND ({key}) {sign} ({after}) {filters}
      ORDER BY {ordered} LIMIT %(limit)s)
 """
@@ -160,7 +160,8 @@ def _of_entity(entity: Entity, sort: Sort, order: Order, below: bool) -> str:
     names = ["updated_at", "version"] if sort is Sort.UPDATED_AT else ["version", "updated_at"]
     words = _order(names, order)
     if below:
-        words["versions"] = _below(entity, "id", words)
+        rows = sql(_BELOW, entity, **words | {"owner": "id"})
+        words["versions"] = stored.versions(entity, rows)
     return sql(_PAGE, entity, filters=statements.FILTERS, **words)
 
 
@@ -169,13 +170,12 @@ def _of_application(order: Order, below: bool) -> str:
     """The statement of a page of an application. below: as above."""
     shares, keys = [], []
     for entity in PARTS:
-        kind, owner = str(ENTITIES.index(entity)), "product" if entity.parent else "id"
+        kind, whose = str(ENTITIES.index(entity)), "product" if entity.parent else "id"
         words = _order(Place._fields, order, kind)
         if below:
-            of = "product_instance_id" if entity.parent else "id"
-            words["versions"] = _below(entity, of, words)
+            words["versions"] = stored.versions(entity, sql(_BELOW, entity, **words))
         filters = statements.FILTERS
-        shares.append(sql(_SHARE, entity, kind=kind, owner=owner, filters=filters, **words))
+        shares.append(sql(_SHARE, entity, kind=kind, whose=whose, filters=filters, **words))
         keys.append(sql(_KEYS_OF_PAGE, entity, kind=kind))
     return _MERGED.format(shares=" UNION ALL ".join(shares), order=order.value, keys="".join(keys))
 
@@ -189,11 +189,6 @@ def _order(names: Sequence[str], order: Order, kind: str = "") -> dict[str, str]
         "ordered": ", ".join(f"{name} {order.value}" for name in names if name != "kind"),
         "sign": "<" if order is Order.DESC else ">",
     }
-
-
-def _below(entity: Entity, of: str, words: Mapping[str, str]) -> str:
-    """The versions of _BELOW. of: the column that has the id. words: of _order."""
-    return stored.versions(entity, _BELOW.format(table=entity.table, of=of, **words))
 
 
 def _values(
@@ -293,8 +288,7 @@ class Tables:
     def owners(self, entity: Entity, ids: Collection[str]) -> dict[str, set[str]]:
         found: dict[str, set[str]] = {}
         if not entity.alone:
-            text = sql(_OWNERS, entity, owner="product_instance_id" if entity.parent else "id")
-            for id, application in statements.fetch(text, {"ids": list(ids)}):
+            for id, application in statements.fetch(sql(_OWNERS, entity), {"ids": list(ids)}):
                 found.setdefault(id, set()).add(application)
         return found
 
@@ -359,10 +353,9 @@ def _from_blocks(entity: Entity, lacking: Sequence[Located]) -> Read:
         "moments": [_microseconds(key.updated_at) for *_, key in lacking],
         "numbers": [Int4(key.version) for *_, key in lacking],
     }
-    product = "product_instance_id" if entity.parent else "NULL::varchar"
     wanted, found = set(lacking), dict[Located, VersionRow]()
     unread: Sequence[Located] = ()
-    rows = statements.fetch(sql(_BLOCKS, entity, product=product), values)
+    rows = statements.fetch(sql(_BLOCKS, entity), values)
     for block in map(_Block._make, rows):
         if block.packed is None:  # for later, with what else was not found until then
             unread = lacking
