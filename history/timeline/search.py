@@ -5,12 +5,11 @@ from __future__ import annotations
 
 from base64 import b64decode, b64encode
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import cached_property
 from hashlib import blake2b
-from itertools import islice
 from operator import attrgetter
 from typing import NamedTuple
 
@@ -127,7 +126,7 @@ def search(
     if len(rest) > size:
         marks += b"".join(hit.mark for hit in here)
         following = tokens.issue_token(binding, (b64encode(marks).decode(),))
-    return Results(tuple(filter(None, _load(reader, here))), following, found.limited)
+    return Results(_loaded(here, _rows(reader, here)), following, found.limited)
 
 
 def search_all(
@@ -135,12 +134,13 @@ def search_all(
 ) -> dict[str, Results]:
     """The first results of each of these texts, without tokens. As many queries as for one."""
     found = _find(reader, list(filter(_searchable, texts)))
-    loaded = iter(_load(reader, [hit for its in found.values() for hit in its.hits[:size]]))
-    results = {
-        text: Results(tuple(filter(None, islice(loaded, len(its.hits[:size])))), None, its.limited)
-        for text, its in found.items()
+    rows = _rows(reader, [hit for its in found.values() for hit in its.hits[:size]])
+    nothing = Hits([], limited=False)
+    its = {text: found.get(text, nothing) for text in texts}
+    return {
+        text: Results(_loaded(hits[:size], rows), None, limited)
+        for text, (hits, limited) in its.items()
     }
-    return {text: results.get(text, Results((), None, limited=False)) for text in texts}
 
 
 def documents(reader: Reader, carriers: Collection[Carrier]) -> dict[Carrier, Json]:
@@ -159,16 +159,16 @@ def _searchable(text: str) -> bool:
     return 0 < len(text) <= SEARCH_VALUE_LENGTH and "\0" not in text
 
 
-def _load(reader: Reader, wanted: Sequence[Found]) -> list[Found | None]:
-    """These with their newest versions; None for one that retention has just removed."""
+def _rows(reader: Reader, wanted: Iterable[Found]) -> dict[Carrier, VersionRow]:
+    """The newest versions of these that are still there."""
     places = [(*each.place, each.newest) for each in wanted if each.newest]
-    rows = {Carrier(*place[:2]): row for place, row in reader.bodies(places).items()}
-    return [
-        replace(each, row=rows.get(each.place))
-        if each.newest is None or each.place in rows
-        else None
-        for each in wanted
-    ]
+    return {Carrier(*place[:2]): row for place, row in reader.bodies(places).items()}
+
+
+def _loaded(wanted: Iterable[Found], rows: Mapping[Carrier, VersionRow]) -> tuple[Found, ...]:
+    """These with their newest versions; without what retention has just removed."""
+    there = (each for each in wanted if each.newest is None or each.place in rows)
+    return tuple(replace(each, row=rows.get(each.place)) for each in there)
 
 
 class Hits(NamedTuple):
