@@ -170,11 +170,11 @@ def _with_these_settings() -> None:
         for name in filter(str.isupper, dir(module)):
             setattr(settings, name, getattr(module, name))
         connections.__dict__.pop("settings", None)
-        connections._settings = None
+        connections._settings = None  # type: ignore[attr-defined]
         with suppress(AttributeError):
             del connections["default"]
 
-    start.prepare = prepare_again
+    start.prepare = prepare_again  # type: ignore[assignment]
 
 
 if __name__ == "__main__":
