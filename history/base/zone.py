@@ -3,7 +3,7 @@
 from typing import Final
 from zoneinfo import ZoneInfo, available_timezones
 
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.utils.http import url_has_allowed_host_and_scheme
 
 CHOSEN: Final = "annals_zone"  # the cookie with one of CHOICES
@@ -28,7 +28,7 @@ def choose(request: HttpRequest) -> HttpResponse:
     """Remember the choice of a form and go back to its page."""
     back = request.POST.get("next", "")
     ours = url_has_allowed_host_and_scheme(back, {request.get_host()}, request.is_secure())
-    response = HttpResponse(status=302, headers={"Location": back if ours else "/"})
+    response = HttpResponseRedirect(back if ours else "/")
     choice = request.POST.get("zone", "")
     if choice in CHOICES:
         response.set_cookie(

@@ -70,7 +70,12 @@ def test_the_week_of_a_client_is_one_timeline(store: Store, support: Client) -> 
     )
     assert link(page.content.decode(), "next").endswith(f"week={before}")
     assert "нет ничего с таким номером" in text(support.get("/admin/client/", {"q": "nobody"}))
-    assert support.get("/admin/client/", {"q": "C77", "week": "2026-W99"}).status_code == 200
+    for number, week in (
+        *(("C77", each) for each in ("2026-W99", "1-W1", "9999-W52", f"2026-W{9**30}")),
+        *((each, "") for each in ("x" * 400, "a\0b")),
+    ):
+        asked = {"q": number, "week": week}
+        assert support.get("/admin/client/", asked).status_code == 200
 
 
 def test_a_field_has_all_its_values(store: Store, support: Client) -> None:
@@ -208,8 +213,8 @@ def test_a_note_for_the_client_is_in_plain_words(documents: Store, support: Clie
 
 def test_a_formula_is_a_text_in_a_spreadsheet(store: Store, support: Client) -> None:
     store.add("A1", 0, {"n": "x"}, 0)
-    store.add("A1", 1, {"n": "=HYPERLINK()"}, 1)
-    assert ";'=HYPERLINK()" in support.get(A1, {"as": "csv"}).content.decode()
+    store.add("A1", 1, {"n": "x,=HYPERLINK()"}, 1)
+    assert ";x,'=HYPERLINK()" in support.get(A1, {"as": "csv"}).content.decode()
 
 
 def test_the_zone_is_remembered(documents: Store, support: Client) -> None:
@@ -219,6 +224,8 @@ def test_the_zone_is_remembered(documents: Store, support: Client) -> None:
     assert '<meta name="zone" content="Europe/Moscow">' in support.get(A1).content.decode()
     away = support.post("/admin/zone/", {"zone": "no", "next": "https://example.org/"})
     assert away.headers["Location"] == "/"
+    odd = support.post("/admin/zone/", {"zone": "no", "next": f"{A1}\r\nX: 1"})
+    assert odd.headers["Location"] == f"{A1}%0D%0AX:%201"
     assert support.cookies["annals_zone"].value == "moscow"
 
 

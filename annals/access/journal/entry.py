@@ -29,7 +29,7 @@ MOST_HIDDEN: Final = 20
 # Parameters whose values are no data of a client; none of a request that was refused or failed.
 _HARMLESS: Final = frozenset(
     (
-        *("pageSize", "sort", "order", "type", "include", "archive", "download", "format"),
+        *("pageSize", "sort", "order", "type", "include", "archive", "download", "format", "as"),
         *("entity", "topic", "version", "partition", "offset", "action", "outcome"),
         *("from", "to", "time", "since", "until", "at", "fromAt", "toAt", "updatedAt"),
     )

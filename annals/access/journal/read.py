@@ -1,6 +1,5 @@
 """Reads the journal, newest first, a month at a time: no statement locks a year of days."""
 
-import re
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
@@ -17,7 +16,7 @@ from annals.access.models import USER, JournalEntry, identity_of
 from history.admin.parts import links
 from history.admin.parts.cards import title
 from history.base import clock
-from history.base.plain_text import one_line
+from history.base.plain_text import no_formula, one_line
 from history.entities import BY_NAME
 from history.people import Author, authors
 
@@ -126,8 +125,6 @@ COLUMNS: Final = (
     *("at", "login", "actor", "address", "action", "entity", "entity_id", "application"),
     *("outcome", "status", "reason", "method", "query", "request_id", "identity", "path", "moment"),
 )
-# A spreadsheet takes a text that begins so for a formula, also after its own separators.
-_FORMULA: Final = re.compile(r"(?:^|(?<=[;,|\t\r\n]))(?=\s*[=+\-@\t\r＝＋－＠])")
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,4 +198,4 @@ def cell(row: JournalEntry, name: str) -> str:
     value = getattr(row, name)
     if isinstance(value, datetime):
         return value.astimezone(UTC).isoformat()
-    return _FORMULA.sub("'", str(value))
+    return no_formula(str(value))

@@ -18,7 +18,7 @@ from history.admin.site.access import may_view_history
 from history.base import clock, zone
 from history.entities import ENTITIES, PARTS
 from history.requests.worker_shares import dear_view
-from history.timeline import ApplicationQuery, Filters, Include, Reader, Version
+from history.timeline import ApplicationQuery, BadParameterError, Filters, Include, Reader, Version
 
 MOST_APPLICATIONS = 20
 MOST_VERSIONS = 50  # of one application
@@ -33,7 +33,10 @@ def page(request: HttpRequest, reader: Reader) -> HttpResponse:
     those of the reader's zone."""
     number = request.GET.get("q", "").strip()
     monday = _monday(request)
-    results = timeline.search(reader, number, MOST_APPLICATIONS) if number else None
+    try:
+        results = timeline.search(reader, number, MOST_APPLICATIONS) if number else None
+    except BadParameterError:
+        results = None
     groups = make_groups(reader, {number: results}) if results else []
     hits = groups[0].hits if groups else []
     found = [one.application for one in results.found if one.application] if results else []
@@ -83,8 +86,9 @@ def _monday(request: HttpRequest) -> datetime:
     today = clock.now().astimezone(here).date()
     try:
         year, number = request.GET.get(WEEK, "").split("-W")
-        day = date.fromisocalendar(int(year), int(number), 1)
-    except ValueError:
+        # Of the first and the last year the weeks around a week may not exist.
+        day = date.fromisocalendar(min(max(int(year), 1900), 9000), int(number), 1)
+    except (ValueError, OverflowError):
         day = today - timedelta(days=today.weekday())
     return datetime.combine(day, time(), here).astimezone(here)
 

@@ -19,6 +19,7 @@ from history.admin.parts.clerk import sentences
 from history.admin.parts.links import PAGE
 from history.admin.parts.values import Value
 from history.base import zone
+from history.base.plain_text import no_formula
 from history.complete_to import Completeness
 from history.documents.exactjson import dumps
 from history.timeline import Page, Version
@@ -26,7 +27,6 @@ from history.timeline import Page, Version
 AS: Final = "as"
 FILES: Final = ("csv", "xlsx", "json")
 MOST_LETTERS: Final = 32_767  # of a cell
-_FORMULA: Final = ("=", "+", "-", "@", "\t", "\r")
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,11 +118,11 @@ def _csv(taken: Taken) -> tuple[str, str]:
     file = io.StringIO()
     file.write("\N{ZERO WIDTH NO-BREAK SPACE}")
     writer = csv.writer(file, delimiter=";")
-    writer.writerows((name, _cell(value)) for name, value in taken.head)
+    writer.writerows((name, no_formula(value)) for name, value in taken.head)
     writer.writerow(())
     rows = list(_rows(taken))
     writer.writerow(rows[0] if rows else ())
-    writer.writerows([_cell(value) for value in row.values()] for row in rows)
+    writer.writerows([no_formula(value) for value in row.values()] for row in rows)
     return file.getvalue(), "text/csv"
 
 
@@ -144,11 +144,6 @@ def _xlsx(taken: Taken) -> tuple[bytes, str]:
     book.close()
     kind = "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet"
     return file.getvalue(), kind
-
-
-def _cell(text: str) -> str:
-    """A spreadsheet must not take a text as a formula."""
-    return f"'{text}" if text.startswith(_FORMULA) else text
 
 
 def _json(taken: Taken) -> tuple[str, str]:
