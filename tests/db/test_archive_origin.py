@@ -149,7 +149,7 @@ def test_an_older_database_takes_the_archived_rows_when_an_operator_decides(stor
     assert (code, said) == (0, f"The archived rows of {TABLE} {OLD} count: 12 rows.\n")
     [record] = json.loads((store.read(f"{FOLDER}/adopted.json") or b"").decode())
     assert (record["rows"], record["why"], record["before"]) == (12, "backup of Monday", None)
-    assert [version.id for version in read.versions(store, PRODUCT, "b007")] == ["b007"]
+    assert [version["id"] for version in read.versions(store, PRODUCT, "b007")] == ["b007"]
     assert NAME in maintained(store)
     assert archived(store) == [*ids("b", 12), "late"]
     assert store.read(f"{FOLDER}/adopted.json") is not None
