@@ -7,11 +7,12 @@ from enum import Enum
 from functools import cache
 from typing import TypeVar
 from urllib.parse import parse_qsl
-from zoneinfo import ZoneInfo, available_timezones
+from zoneinfo import ZoneInfo
 
 from django.http import QueryDict
 from django.utils.translation import gettext as _
 
+from history.base import zone
 from history.timeline import BadParameterError
 
 E = TypeVar("E", bound=Enum)
@@ -145,4 +146,4 @@ def whole_number(name: str, value: str, low: int, high: int) -> int:
 
 @cache
 def _zones() -> frozenset[str]:
-    return frozenset(available_timezones()) - NO_ZONES
+    return zone.names() - NO_ZONES

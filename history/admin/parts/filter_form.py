@@ -4,7 +4,7 @@ from collections.abc import Collection, Iterable
 from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import urlencode
-from zoneinfo import ZoneInfo, available_timezones
+from zoneinfo import ZoneInfo
 
 from django import forms
 from django.utils.translation import gettext_lazy as _
@@ -12,7 +12,7 @@ from django.utils.translation import ngettext
 
 from history.admin.parts import suggestions
 from history.admin.parts.clerk import moment_words
-from history.base import clock
+from history.base import clock, zone
 from history.entities import Entity
 from history.people import Author
 from history.record import AUTHOR_LENGTH, CLIENT_ID_LENGTH, ChangeType
@@ -57,13 +57,13 @@ class Zoned(forms.Form):
     def full_clean(self) -> None:
         given = self.data.get("tz", "")
         for field in self.fields.values():
-            if isinstance(field, MomentField) and given in available_timezones():
+            if isinstance(field, MomentField) and given in zone.names():
                 field.zone = ZoneInfo(given)
         super().full_clean()
 
     def clean_tz(self) -> str:
-        zone: str = self.cleaned_data["tz"]
-        return zone if zone in available_timezones() else "UTC"
+        name: str = self.cleaned_data["tz"]
+        return name if name in zone.names() else "UTC"
 
     def moment(self, name: str) -> datetime | None:
         """A cleaned moment in UTC. Raises OverflowError."""
