@@ -18,13 +18,15 @@ class Look:
     """applications: the ids of the applications of which versions were read, in that order.
     unmasked: the masked value that the answer shows. reason: why, in the person's words.
     refused: what did not let the reader see these applications; empty where nothing did. hidden:
-    the ids of applications that a list leaves out because the reader may not see them."""
+    the ids of applications that a list leaves out because the reader may not see them. listed: the
+    first page has what the login opened before."""
 
     applications: dict[str, None] = field(default_factory=dict)
     unmasked: Unmasked | None = None
     reason: str = ""
     refused: str = ""
     hidden: tuple[str, ...] = ()
+    listed: bool = False
 
     def read(self, applications: Iterable[str]) -> None:
         """Versions of these applications, or of their children, were read."""

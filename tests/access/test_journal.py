@@ -131,6 +131,14 @@ def test_these_are_no_looks(address: str, support: Client) -> None:
     assert rows() == []
 
 
+def test_a_first_page_with_documents_of_no_application_is_a_look(support: Client) -> None:
+    session = support.session
+    session["opened"] = [["product-instance", "NONE"]]
+    session.save()
+    support.get("/admin/")
+    assert [(row.action, row.application) for row in rows()] == [("search", "")]
+
+
 def test_an_answer_that_the_client_has_already(support: Client) -> None:
     address = f"{API}/versions/0"
     tag = support.get(address).headers["ETag"]
@@ -228,7 +236,7 @@ def test_only_the_values_of_harmless_parameters_are_kept(support: Client) -> Non
         ("time=1985-03-12", ""),
         ("from=79161234567&to=4509123456", ""),
         ("from=3&to=12", "?from=3&to=12"),
-        ("include=diff,changes", "?include=diff,changes"),
+        ("include=diff,changes&as=csv", "?include=diff,changes&as=csv"),
         ("login=petrov", ""),
     ],
 )

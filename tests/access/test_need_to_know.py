@@ -181,6 +181,19 @@ def test_who_looked_for_a_hidden_application_is_in_the_journal(people: Store, ru
     assert (hidden.action, hidden.reason) == ("search", "need-to-know: left out of the list")
 
 
+def test_the_first_page_leaves_out_what_is_hidden_now(people: Store, ruled: Any) -> None:
+    support = login("support")
+    for address in ("applications/A1/", "history/participant-role/P9/", "applications/V1/"):
+        support.get(f"/admin/{address}")
+    JournalEntry.objects.all().delete()
+    ruled("not_vip")
+    page = support.get("/admin/").content
+    assert b"/A1/" in page
+    assert not leaks(page, {"/V1", ">V1<", "/P9", ">P9<", "VIP-OWNER", "VIP-CHILD"})
+    found = JournalEntry.objects.values_list("action", "application", "outcome")
+    assert sorted(found) == [("search", "A1", "shown"), ("search", "V1", "refused")]
+
+
 def test_what_the_reader_is_told(people: Store, ruled: Any) -> None:
     ruled("not_vip")
     support = login("support")

@@ -7,6 +7,7 @@ import re
 import zipfile
 from datetime import date, timedelta
 from typing import Any
+from urllib.parse import quote
 
 import msgspec
 import pytest
@@ -211,10 +212,16 @@ def test_a_note_for_the_client_is_in_plain_words(documents: Store, support: Clie
     assert "Часовой пояс: Europe/Moscow" in said
 
 
-def test_a_formula_is_a_text_in_a_spreadsheet(store: Store, support: Client) -> None:
-    store.add("A1", 0, {"n": "x"}, 0)
-    store.add("A1", 1, {"n": "x,=HYPERLINK()"}, 1)
-    assert ";x,'=HYPERLINK()" in support.get(A1, {"as": "csv"}).content.decode()
+def test_a_value_is_no_formula_no_line_and_an_id_a_file_name(store: Store, support: Client) -> None:
+    store.add("Дом", 0, {"n": "x"}, 0)
+    store.add("Дом", 1, {"n": "x,=HYPERLINK()\n1 мая\u2028в 9:00"}, 1)
+    address = A1.replace("A1", "Дом")
+    assert ";\"x,'=HYPERLINK()" in support.get(address, {"as": "csv"}).content.decode()
+    note = support.get(address, {"as": "note"}).content.decode()
+    assert "«x,=HYPERLINK() 1 мая в 9:00»" in note
+    for asked, name in (("?as=csv", "Дом.csv"), ("versions/1/?download=1", "Дом-v1.json")):
+        header = support.get(f"{address}{asked}").headers["Content-Disposition"]
+        assert header == f"attachment; filename*=utf-8''{quote(f'product-instance-{name}')}"
 
 
 def test_the_zone_is_remembered(documents: Store, support: Client) -> None:

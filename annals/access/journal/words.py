@@ -113,7 +113,7 @@ def action_of(request: HttpRequest) -> Action | None:
     if getattr(request, BREAK_GLASS, False):
         return Action.LOGIN
     match: ResolverMatch | None = request.resolver_match
-    if match is not None and match.route == "admin/" and accesses.of(request).applications:
+    if match is not None and match.route == "admin/" and accesses.of(request).listed:
         return Action.SEARCH  # the first page shows what the login opened last
     return None if match is None else action_of_route(match.route)
 

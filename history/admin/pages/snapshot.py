@@ -2,7 +2,6 @@
 
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
-from django.utils.text import get_valid_filename
 from django.utils.translation import gettext as _
 
 from history import masking, timeline
@@ -10,6 +9,7 @@ from history.admin.pages.missing import not_found_page
 from history.admin.parts import heads, links
 from history.admin.parts.cards import CardBuilder, fields_of
 from history.admin.parts.change_rows import steps
+from history.admin.parts.clerk.take_away import as_file
 from history.admin.parts.value_html import coloured
 from history.admin.parts.values import members
 from history.admin.site.access import may_view_history
@@ -39,9 +39,7 @@ def page(
         response = HttpResponse(
             indented(found.snapshot), content_type="application/json; charset=utf-8"
         )
-        name = get_valid_filename(f"{entity.name}-{id}-v{version}.json")
-        response.headers["Content-Disposition"] = f'attachment; filename="{name}"'
-        return response
+        return as_file(response, f"{entity.name}-{id}-v{version}.json")
     previous = found.previous_version
     following = next((each for each in known if each > version), None)
     return render(

@@ -1,6 +1,7 @@
 """What a login opened last, for its first page: title, status, and what happened last."""
 
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from typing import Any
 
 from django.http import HttpRequest
@@ -27,12 +28,13 @@ CLIENT = "clientId"  # the key of the client's number among the kinds that come 
 def of_login(request: HttpRequest) -> dict[str, object]:
     """recent: a line for each entity. client: of the one that was opened last, with what belongs to
     it; None where no number is known. Only what the login may see."""
-    opened = _opened(request)
-    reader = timeline.of_request(request.user, accesses.of(request))
+    opened, look = _opened(request), accesses.of(request)
+    look.listed = bool(opened)
+    reader = timeline.of_request(request.user, look)
     with worker_shares.of_login(request.user.pk):
-        lines = [_line(reader, each) for each in opened]
-        client = next(filter(None, (_client(reader, each) for each in opened[:1])), None)
-    return {"recent": lines, "client": client}
+        lines = {each: line for each in opened if (line := _line(reader, each))}
+        client = next(filter(None, (_client(reader, each) for each in [*lines][:1])), None)
+    return {"recent": [*lines.values()], "client": client}
 
 
 def _opened(request: HttpRequest) -> list[Carrier]:
@@ -44,8 +46,11 @@ def _opened(request: HttpRequest) -> list[Carrier]:
     return list(found)[:MOST]
 
 
-def _line(reader: Reader, place: Carrier) -> dict[str, object]:
+def _line(of_page: Reader, place: Carrier) -> dict[str, object] | None:
+    """None where the rule of need-to-know hides it now."""
     entity, id = place
+    viewer = replace(of_page.viewer, look=accesses.Look())
+    reader = replace(of_page, viewer=viewer)
     line: dict[str, object] = {
         "id": id,
         "kind": title(entity),
@@ -53,8 +58,13 @@ def _line(reader: Reader, place: Carrier) -> dict[str, object]:
     }
     try:
         newest, last = timeline.newest(reader, entity, id), _last(reader, place)
-    except (timeline.NotFoundError, NeedToKnowError, RuleFailedError):
+    except timeline.NotFoundError:
         return line
+    except (NeedToKnowError, RuleFailedError):
+        closed = (each for each in viewer.look.applications if not viewer.decided.get(each))
+        of_page.viewer.look.leave_out(closed)
+        return None
+    of_page.viewer.look.read(viewer.look.applications)
     plain = sentences.rows(last)
     return line | {
         "title": headline(newest.data),
@@ -81,7 +91,7 @@ def _last(reader: Reader, place: Carrier) -> Version:
 def _client(reader: Reader, place: Carrier) -> dict[str, object] | None:
     try:
         numbers = dict.fromkeys(_numbers(reader, place))
-    except (timeline.NotFoundError, NeedToKnowError, RuleFailedError):
+    except timeline.NotFoundError:
         return None
     for number in numbers:
         groups = make_groups(reader, {number: timeline.search(reader, number, MOST)})

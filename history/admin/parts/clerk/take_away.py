@@ -10,6 +10,7 @@ from zoneinfo import ZoneInfo
 
 import xlsxwriter
 from django.http import HttpRequest, HttpResponse
+from django.utils.http import content_disposition_header
 from django.utils.text import get_valid_filename
 from django.utils.translation import gettext as _
 
@@ -45,8 +46,13 @@ def answer(taken: Taken, form: str) -> HttpResponse:
     response = HttpResponse(
         text, content_type=kind if isinstance(text, bytes) else f"{kind}; charset=utf-8"
     )
-    name = get_valid_filename(f"{taken.name}.{form if form in FILES else 'txt'}")
-    response.headers["Content-Disposition"] = f'attachment; filename="{name}"'
+    return as_file(response, f"{taken.name}.{form if form in FILES else 'txt'}")
+
+
+def as_file(response: HttpResponse, name: str) -> HttpResponse:
+    """The answer as a file to save. A name may have any letters."""
+    header = content_disposition_header(as_attachment=True, filename=get_valid_filename(name))
+    response.headers["Content-Disposition"] = header or ""
     return response
 
 
@@ -152,9 +158,9 @@ def _json(taken: Taken) -> tuple[str, str]:
 
 
 def _note(taken: Taken) -> tuple[str, str]:
-    """Oldest first: one sentence a change."""
+    """Oldest first: one sentence a change, on one line: a value is no line of its own."""
     said = [
-        sentence
+        " ".join(sentence.splitlines())
         for version in reversed(taken.versions)
         for sentence in sentences.of_version(version, taken.zone)
     ]
