@@ -51,13 +51,9 @@ def _line(of_page: Reader, place: Carrier) -> dict[str, object] | None:
     entity, id = place
     viewer = replace(of_page.viewer, look=accesses.Look())
     reader = replace(of_page, viewer=viewer)
-    line: dict[str, object] = {
-        "id": id,
-        "kind": title(entity),
-        "url": links.landing(entity, id),
-    }
+    line: dict[str, object] = {"id": id, "kind": title(entity), "url": links.landing(entity, id)}
     try:
-        newest, last = timeline.newest(reader, entity, id), _last(reader, place)
+        last, newest = _last(reader, place), timeline.newest(reader, entity, id)
     except timeline.NotFoundError:
         return line
     except (NeedToKnowError, RuleFailedError):
@@ -91,12 +87,12 @@ def _last(reader: Reader, place: Carrier) -> Version:
 def _client(reader: Reader, place: Carrier) -> dict[str, object] | None:
     try:
         numbers = dict.fromkeys(_numbers(reader, place))
-    except timeline.NotFoundError:
+    except (timeline.NotFoundError, NeedToKnowError, RuleFailedError):
         return None
     for number in numbers:
-        groups = make_groups(reader, {number: timeline.search(reader, number, MOST)})
-        if groups[0].hits:
-            return {"number": number, "hits": groups[0].hits}
+        [group] = make_groups(reader, {number: timeline.search(reader, number, MOST)})
+        if group.hits:
+            return {"number": number, "hits": group.hits}
     return None
 
 

@@ -82,15 +82,8 @@ def _older(page: Page) -> str:
 def links(address: str, kept: Mapping[str, str], token: str | None) -> list[tuple[str, str]]:
     """Name and address of each form of the page that is shown."""
     page = {PAGE: token} if token else {}
-    return [
-        (name, f"{address}?{urlencode({**kept, **page, AS: form})}")
-        for form, name in (
-            ("csv", "CSV"),
-            ("xlsx", "XLSX"),
-            ("json", "JSON"),
-            ("note", _("note for the client")),
-        )
-    ]
+    names = [*((each, each.upper()) for each in FILES), ("note", _("note for the client"))]
+    return [(name, f"{address}?{urlencode({**kept, **page, AS: form})}") for form, name in names]
 
 
 def _rows(taken: Taken) -> Iterator[dict[str, str]]:
