@@ -6,7 +6,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pytest
@@ -116,9 +116,9 @@ def served(command: list[str], env: dict[str, str], folder: Path) -> Iterator[No
 def status(host: str, port: int) -> int:
     """0: nobody answers. The Host is one that is allowed."""
     try:
-        one = http.client.HTTPConnection(host, port, timeout=30)
-        one.request("GET", "/healthz", headers={"Host": "localhost"})
-        return one.getresponse().status
+        with closing(http.client.HTTPConnection(host, port, timeout=30)) as one:
+            one.request("GET", "/healthz", headers={"Host": "localhost"})
+            return one.getresponse().status
     except OSError:
         return 0
 
@@ -129,7 +129,7 @@ def test_a_server_of_another_kind_answers_this_machine_only(tmp_path: Path) -> N
     command = [sys.executable, "-m", "gunicorn", "--bind", f"0.0.0.0:{port}", "annals.wsgi"]
     try:
         with served(command, env, tmp_path):
-            until(lambda: status("127.0.0.1", port) == 200, "no answer", seconds=60)
+            until(lambda: status("127.0.0.1", port) == 200, "no answer", seconds=120)
             assert status(elsewhere, port) == 403
     finally:
         stop = [sys.executable, "manage.py", "embedded", "stop"]
