@@ -17,6 +17,7 @@ from history.labels import Catalogue, Label
 from history.people import Author, unnamed
 from history.quarantined import Quarantined, Wanted
 from history.record import ChangeType
+from history.requests import deadline
 from history.timeline import absence, budget
 from history.timeline.query import Absence, Include
 from history.timeline.reading import Reader
@@ -144,6 +145,7 @@ class Composer:
         return labels.catalogue()
 
     def version(self, pair: Pair) -> Version:
+        deadline.check()
         row, before = pair.row, pair.before
         found = self._diff(pair)
         patch = found.patch if before and self._wants_patch else None

@@ -6,13 +6,17 @@ from django.db import connection
 from history import timeline
 from history.entities import ROOT
 from history.record import ChangeType
+from history.requests import deadline
 from history.timeline import (
     BadParameterError,
     Filters,
     Order,
     Query,
     Sort,
+    compose,
 )
+from history.timeline.neighbours import Document
+from history.timeline.row import LAST, Key
 from tests.db.store import HOST, Store, minute, queries
 
 
@@ -46,6 +50,17 @@ def test_a_document_that_python_cannot_hold_is_compared_as_a_whole(store: Store)
     store.add("A1", 2, {"n": 2}, 2)
     found = page().versions
     assert [[op["op"] for op in v.patch or []] for v in found] == [["replace"], ["replace"], []]
+
+
+def test_the_end_of_a_request_is_seen_at_each_version(seven: Store) -> None:
+    [newest] = Document.of(HOST, ROOT, "A1", [LAST], 2).pairs(Key(6, minute(6)))
+    checks: list[None] = []
+    with deadline.limited(work := deadline.Work()):
+        work.also = lambda: checks.append(None)
+        compose.versions(HOST, [newest], frozenset())
+        few = len(checks)
+        compose.versions(HOST, [newest] * 5, frozenset())
+    assert (few, len(checks)) == (1, 6)
 
 
 def test_a_token_fits_its_own_question_only(seven: Store) -> None:
