@@ -4,7 +4,6 @@ import re
 from collections.abc import Iterable, Set
 from datetime import UTC, datetime, tzinfo
 from enum import Enum
-from functools import cache
 from typing import TypeVar
 from urllib.parse import parse_qsl
 from zoneinfo import ZoneInfo
@@ -96,7 +95,7 @@ class Parameters:
         name = self.text("tz")
         if name is None:
             return UTC
-        if name not in _zones():
+        if name not in zone.names() or name in NO_ZONES:
             text = _("is not the name of a time zone (IANA: Europe/Moscow)")
             raise BadParameterError("tz", text)
         return ZoneInfo(name)
@@ -142,8 +141,3 @@ def whole_number(name: str, value: str, low: int, high: int) -> int:
         text = _("must be a whole number from {low} to {high}")
         raise BadParameterError(name, text.format(low=low, high=high))
     return number
-
-
-@cache
-def _zones() -> frozenset[str]:
-    return zone.names() - NO_ZONES

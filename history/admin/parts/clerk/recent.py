@@ -33,7 +33,7 @@ def of_login(request: HttpRequest) -> dict[str, object]:
     reader = timeline.of_request(request.user, look)
     with worker_shares.of_login(request.user.pk):
         lines = {each: line for each in opened if (line := _line(reader, each))}
-        client = next(filter(None, (_client(reader, each) for each in [*lines][:1])), None)
+        client = _client(reader, next(iter(lines))) if lines else None
     return {"recent": [*lines.values()], "client": client}
 
 
