@@ -4,7 +4,9 @@ import itertools
 import os
 import sys
 from collections.abc import Iterator
+from datetime import UTC, datetime, time, timedelta
 from pathlib import Path
+from time import sleep
 
 import hypothesis
 import pytest
@@ -30,6 +32,19 @@ hypothesis.settings.register_profile(
     "patient", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
 )
 hypothesis.settings.load_profile("patient")
+
+
+# Longer than nearly every test.
+BEFORE_MIDNIGHT = timedelta(seconds=60)
+
+
+@pytest.hookimpl(tryfirst=True)  # before the fixtures
+def pytest_runtest_setup() -> None:
+    """Days are what the product is about: no test begins where it would see two of them."""
+    now = datetime.now(UTC)
+    left = datetime.combine(now.date() + timedelta(days=1), time.min, UTC) - now
+    if left < BEFORE_MIDNIGHT:
+        sleep(left.total_seconds() + 1)
 
 
 def pytest_configure() -> None:

@@ -1,7 +1,7 @@
 """Messages as they come from Kafka, for the tests of ingest: good ones, and bad in every way."""
 
 import json
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from typing import Any
 
 from history.daily.window import Window
@@ -18,6 +18,11 @@ SIMULATED = ("product-instance", "participant-role", "product-task", "realty-inf
 NOW = datetime.now(UTC).replace(microsecond=0)
 WINDOW = Window.at(NOW, 90, 14)
 SOURCE = TopicPartition(TOPIC, "id-of-topic", 0)
+
+
+def today() -> date:
+    """Today (UTC), also when the tests began yesterday."""
+    return datetime.now(UTC).date()
 
 
 def fields(**changes: Any) -> dict[str, Any]:

@@ -26,11 +26,10 @@ from history.models import DaySeal, FieldLabel, LateRow, MaintainRun
 from history.seals.seal import seal
 from tests.db.partitioned import raw, run, transactional_db
 from tests.db.store import T0, Store
+from tests.messages import today
 
 __all__ = ["transactional_db"]
 
-TODAY = datetime.now(UTC).date()
-AHEAD = [TODAY + timedelta(days=number) for number in range(9)]  # ahead_days=1, and 7 to spare
 WEB_INSERT = (
     f"INSERT INTO {TABLE} ({{}}login, identity, actor, address, request_id, action, entity,"
     " entity_id, application, outcome, status, method, query, path, moment, reason)"
@@ -58,10 +57,15 @@ def committed(transactional_db: None, settings: Any) -> Iterator[psycopg.Connect
         plain.execute("RESET ROLE")
         plain.execute(f"TRUNCATE {TABLE}")
         for day in journal_days():
-            if day < TODAY:
+            if day < today():
                 days.drop(plain, TABLE, day)
     settings.ANNALS = all_days
     create()
+
+
+def ahead() -> list[date]:
+    """The days from today on that settings ask for: ahead_days=1, and 7 to spare."""
+    return [today() + timedelta(days=number) for number in range(9)]
 
 
 def journal_days() -> list[date]:
@@ -84,11 +88,11 @@ def refused(plain: psycopg.Connection[Any], statement: str) -> bool:
 
 def test_postgresql_lets_the_web_add_and_read_only(committed: psycopg.Connection[Any]) -> None:
     call_command("grants", apply=True)
-    today = partition_name(TABLE, TODAY)
+    partition = partition_name(TABLE, today())
     committed.execute(f"SET ROLE {WEB}")
     committed.execute(WEB_INSERT.format("", ""))
     assert committed.execute(f"SELECT login FROM {TABLE}").fetchall() == [("support",)]
-    for table in (TABLE, today):
+    for table in (TABLE, partition):
         for statement in (
             f"UPDATE {table} SET login = 'other'",
             f"DELETE FROM {table}",
@@ -100,7 +104,7 @@ def test_postgresql_lets_the_web_add_and_read_only(committed: psycopg.Connection
             assert refused(committed, statement), statement
     for column, forged in (("at", "now() - interval '1 hour'"), ("id", "gen_random_uuid()")):
         assert refused(committed, WEB_INSERT.format(f"{column}, ", f"{forged}, ")), column
-    assert refused(committed, f"ALTER TABLE {TABLE} DETACH PARTITION {today}")
+    assert refused(committed, f"ALTER TABLE {TABLE} DETACH PARTITION {partition}")
     committed.execute(f"SET ROLE {CONSUMER}")
     assert refused(committed, f"SELECT * FROM {TABLE}")
 
@@ -109,7 +113,7 @@ def test_migrate_creates_today_and_the_days_ahead(committed: psycopg.Connection[
     for day in journal_days():
         days.drop(committed, TABLE, day)
     create()
-    assert journal_days() == AHEAD
+    assert journal_days() == ahead()
 
 
 def test_maintain_keeps_the_journal_for_its_own_time(
@@ -119,30 +123,30 @@ def test_maintain_keeps_the_journal_for_its_own_time(
         settings.ANNALS, journal_days=200, archive_url="/nowhere"
     )
     for age in (199, 200, 201, 300):
-        days.create(committed, TABLE, TODAY - timedelta(days=age))
-    days.drop(committed, TABLE, TODAY)
+        days.create(committed, TABLE, today() - timedelta(days=age))
+    days.drop(committed, TABLE, today())
     code, _, err = run("maintain")
     assert code == 0, err
     kept = journal_days()
     # No day before the oldest one is made: nothing would ever come into them. Those after it are:
     # a day without a seal looks like a day that somebody has removed.
-    assert kept[0] == TODAY - timedelta(days=200)
-    assert [*range(200, 1, -1)] == [(TODAY - day).days for day in kept if day < TODAY][:199]
-    assert set(kept) >= set(AHEAD)
+    assert kept[0] == today() - timedelta(days=200)
+    assert [*range(200, 1, -1)] == [(today() - day).days for day in kept if day < today()][:199]
+    assert set(kept) >= set(ahead())
     assert run("verify", "--entity", "journal")[0] == 0
 
 
 def test_the_days_of_the_journal_are_listed_planned_and_watched(
     client: Client, committed: psycopg.Connection[Any]
 ) -> None:
-    assert partition_name(TABLE, TODAY) in run("list")[1]
+    assert partition_name(TABLE, today()) in run("list")[1]
     run("maintain")
     assert f'annals_store_days_ahead{{table="{TABLE}"}} 8.0' in _metrics(client)
-    days.drop(committed, TABLE, TODAY + timedelta(days=1))
+    days.drop(committed, TABLE, today() + timedelta(days=1))
     assert f'annals_store_days_ahead{{table="{TABLE}"}} 0.0' in _metrics(client)
     assert b"1 missing" in client.get("/readyz").content
     plan = [line.split()[:3] for line in run("plan")[1].splitlines()]
-    assert [TABLE, "create", partition_name(TABLE, TODAY + timedelta(days=1))] in plan
+    assert [TABLE, "create", partition_name(TABLE, today() + timedelta(days=1))] in plan
     create()
     assert ready(None).status_code == 200  # type: ignore[arg-type]
 
@@ -154,7 +158,7 @@ def _metrics(client: Client) -> str:
 @pytest.fixture
 def sealed(committed: psycopg.Connection[Any], monkeypatch: pytest.MonkeyPatch) -> date:
     """A day of the journal with 30 rows that maintain has sealed."""
-    day = TODAY - timedelta(days=2)
+    day = today() - timedelta(days=2)
     days.create(committed, TABLE, day)
     for number in range(30):
         at = datetime(day.year, day.month, day.day, 10, number, tzinfo=UTC)
@@ -194,7 +198,7 @@ def test_every_later_change_is_found(
 @pytest.fixture
 def days_sealed(committed: psycopg.Connection[Any]) -> list[date]:
     """Five days with three rows each, but for the second, which has none; all of them sealed."""
-    found = [TODAY - timedelta(days=age) for age in (7, 6, 5, 4, 3, 2)]
+    found = [today() - timedelta(days=age) for age in (7, 6, 5, 4, 3, 2)]
     for day in found:
         days.create(committed, TABLE, day)
         for hour in range(0 if day == found[1] else 3):
@@ -229,8 +233,8 @@ def test_a_row_that_is_noted_as_late_is_a_fault(
         verified(day, "rows 1 to 3 differ")
     committed.execute(f"DELETE FROM {TABLE} WHERE login = 'framed'")
     verified(day, "rows are noted as late, and no row can be late here")
-    committed.execute("UPDATE late_row SET day = %s", [TODAY])
-    verified(TODAY, "rows are noted as late, and no row can be late here")
+    committed.execute("UPDATE late_row SET day = %s", [today()])
+    verified(today(), "rows are noted as late, and no row can be late here")
 
 
 def test_a_day_dropped_before_its_time_is_a_fault(

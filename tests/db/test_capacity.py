@@ -2,7 +2,7 @@
 
 import io
 import json
-from datetime import UTC, datetime, timedelta
+from datetime import date, timedelta
 
 import pytest
 from django.core.management import call_command
@@ -12,11 +12,13 @@ from history.capacity.loads import measured
 from history.partitions import catalog
 from tests.db import simulated
 from tests.db.partitioned import raw
+from tests.messages import today
 
 pytestmark = pytest.mark.usefixtures("tables")
 
-TODAY = datetime.now(UTC).date()
-YESTERDAY, BEFORE = TODAY - timedelta(days=1), TODAY - timedelta(days=2)
+
+def ago(number: int) -> date:
+    return today() - timedelta(days=number)
 
 
 def capacity(*words: str) -> str:
@@ -27,31 +29,31 @@ def capacity(*words: str) -> str:
 
 def test_loads_are_those_of_complete_days() -> None:
     with raw() as plain:
-        count = simulated.load(plain, BEFORE, applications=60)
-        count += simulated.load(plain, YESTERDAY, applications=40, seed=2)
-        simulated.load(plain, TODAY, applications=5, seed=3)
+        count = simulated.load(plain, ago(2), applications=60)
+        count += simulated.load(plain, ago(1), applications=40, seed=2)
+        simulated.load(plain, today(), applications=5, seed=3)
     parts = catalog.read(connection, simulated.TABLES)
-    found = measured(connection, parts, TODAY)
+    found = measured(connection, parts, today())
     assert found is not None
-    assert (found.since, found.until) == (BEFORE, YESTERDAY)
+    assert (found.since, found.until) == (ago(2), ago(1))
     assert [load.table for load in found.loads] == simulated.TABLES
     assert sum(load.rows_per_day for load in found.loads) * 2 == pytest.approx(count)
     on_disk = sum(2 * load.rows_per_day * (load.data + load.index) for load in found.loads)
-    stored = sum(part.bytes for part in parts if part.day and part.day < TODAY)
+    stored = sum(part.bytes for part in parts if part.day and part.day < today())
     assert on_disk == pytest.approx(stored, rel=1e-6)
 
 
 def test_the_command_measures_the_days_that_there_are() -> None:
     with raw() as plain:
-        simulated.load(plain, BEFORE, applications=60)
+        simulated.load(plain, ago(2), applications=60)
     short, long = (
         json.loads(capacity("--json", "--days", days, "--pack-after-days", "0"))
         for days in ("30", "90")
     )
-    assert short["basis"].endswith(str(BEFORE))
+    assert short["basis"].endswith(str(ago(2)))
     assert set(short["tables"]) == set(simulated.TABLES)
     assert long["total"]["data"] == pytest.approx(short["total"]["data"] * 91 / 31)
-    assert str(BEFORE) in capacity()
+    assert str(ago(2)) in capacity()
 
 
 def test_given_figures_need_no_partition() -> None:

@@ -1,6 +1,6 @@
 """The calendar of days: each state, why a day is held, and what happens next."""
 
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 
 import pytest
 from django.contrib.auth.models import User
@@ -9,6 +9,7 @@ from pytest_django import Settings
 
 from annals import env
 from annals.operations.days import STATES, TableDay, state_of
+from history.base import clock
 from history.daily import days
 from history.daily.days import DayState
 from history.models import ArchivedDay, DaySeal, SealedDay, VerifiedTable
@@ -17,9 +18,7 @@ from ingest.completeness.views import why
 from ingest.models import Quarantined
 from tests.db.partitioned import TABLE, raw
 from tests.db.screens import text
-
-TODAY = datetime.now(UTC).date()
-NOW = datetime.now(UTC)
+from tests.messages import today
 
 
 def part(state: DayState = DayState.ATTACHED) -> Partition:
@@ -27,17 +26,17 @@ def part(state: DayState = DayState.ATTACHED) -> Partition:
 
 
 def test_each_state_has_one_word() -> None:
-    old, archived = TODAY - timedelta(days=3), ArchivedDay(table=TABLE, day=TODAY)
+    old, archived = today() - timedelta(days=3), ArchivedDay(table=TABLE, day=today())
     found = [
-        TableDay(TABLE, old, TODAY),
-        TableDay(TABLE, old, TODAY, part(DayState.DETACHED)),
-        TableDay(TABLE, old, TODAY, part(), held="x", sealed=NOW),
-        TableDay(TABLE, old, TODAY, part()),
-        TableDay(TABLE, old, TODAY, part(), packed=NOW),
-        TableDay(TABLE, old, TODAY, part(), sealed=NOW, archived=archived),
-        TableDay(TABLE, old, TODAY, part(), sealed=NOW, verified=NOW),
-        TableDay(TABLE, old, TODAY, archived=archived),
-        TableDay(TABLE, TODAY + timedelta(days=1), TODAY, part()),
+        TableDay(TABLE, old, today()),
+        TableDay(TABLE, old, today(), part(DayState.DETACHED)),
+        TableDay(TABLE, old, today(), part(), held="x", sealed=clock.now()),
+        TableDay(TABLE, old, today(), part()),
+        TableDay(TABLE, old, today(), part(), packed=clock.now()),
+        TableDay(TABLE, old, today(), part(), sealed=clock.now(), archived=archived),
+        TableDay(TABLE, old, today(), part(), sealed=clock.now(), verified=clock.now()),
+        TableDay(TABLE, old, today(), archived=archived),
+        TableDay(TABLE, today() + timedelta(days=1), today(), part()),
     ]
     assert [state_of(one) for one in found] == [*STATES]
 
@@ -45,27 +44,27 @@ def test_each_state_has_one_word() -> None:
 def test_the_calendar(tables: None, client: Client, settings: Settings) -> None:
     given = {"ANNALS_RETENTION_DAYS": "3", "ANNALS_AHEAD_DAYS": "2", "ANNALS_HOLD_DAYS": "7"}
     settings.ANNALS = env.read({**given, "ANNALS_SEAL_DAYS": "1"})
-    held, sealed, archived = (TODAY - timedelta(days=number) for number in (5, 2, 9))
+    held, sealed, archived = (today() - timedelta(days=number) for number in (5, 2, 9))
     with raw() as plain:
-        for day in (held, sealed, TODAY, TODAY - timedelta(days=12)):
+        for day in (held, sealed, today(), today() - timedelta(days=13)):
             days.create(plain, TABLE, day)
-    SealedDay.objects.create(table=TABLE, day=sealed, packed_at=NOW)
+    SealedDay.objects.create(table=TABLE, day=sealed, packed_at=clock.now())
     Quarantined.objects.create(
         topic="top-storage.export.product-instance", topic_id="", partition=0, offset=7,
-        reason="not_json", detail="", first_seen=NOW, day=held,
+        reason="not_json", detail="", first_seen=clock.now(), day=held,
     )  # fmt: skip
     DaySeal.objects.create(
         table=TABLE, day=sealed, rows=1, digest="d", ranges=[], previous="p", seal="s",
-        sealed_at=NOW - timedelta(hours=1),
+        sealed_at=clock.now() - timedelta(hours=1),
     )  # fmt: skip
-    VerifiedTable.objects.create(table=TABLE, started_at=NOW, days=1, faults=0)
+    VerifiedTable.objects.create(table=TABLE, started_at=clock.now(), days=1, faults=0)
     ArchivedDay.objects.create(
         table=TABLE, day=archived, rows=12345, table_bytes=9, file_bytes=1024, digest="",
-        files=[], archived_at=NOW,
+        files=[], archived_at=clock.now(),
     )  # fmt: skip
     client.force_login(User.objects.get(username="ops"))
     page = client.get("/admin/days/").content.decode()
-    for day, state in ((held, "held"), (archived, "archived"), (TODAY, "missing")):
+    for day, state in ((held, "held"), (archived, "archived"), (today(), "missing")):
         assert f'class="{state}" href="?day={day}#day"' in page
     said = text(client.get("/admin/days/"))
     assert "не разобрано в карантине: 1" in said

@@ -13,6 +13,7 @@ from django.conf import settings
 from history.archive.restore import release, restore
 from history.archive.store import Store as Archive
 from history.archive.write import DayArchiver
+from history.base import clock
 from history.daily import days
 from history.daily.window import Window
 from history.entities import ROOT
@@ -31,7 +32,7 @@ from tests.db import ingested as ingesting
 from tests.db.ingested import Ingested
 from tests.db.partitioned import TABLE, raw, run
 from tests.db.store import queries
-from tests.messages import NOW, SOURCE, TOPIC, WINDOW, value, with_data
+from tests.messages import NOW, SOURCE, TOPIC, WINDOW, today, value, with_data
 
 MOMENT = NOW.replace(hour=12, minute=0, second=0) - timedelta(days=20)
 OLD = MOMENT.date()
@@ -150,7 +151,7 @@ def test_a_message_from_the_quarantine_is_noted(writer: Ingested) -> None:
 
 def test_a_batch_of_today_asks_nothing(writer: Ingested, monkeypatch: pytest.MonkeyPatch) -> None:
     with queries(monkeypatch) as statements:
-        writer.write(value(id="today"))
+        writer.write(value(id="today", updatedAt=clock.now().replace(tzinfo=None).isoformat()))
         assert not [each for each in statements if "sealed_day" in each]
         writer.write(old("late"))
         assert len([each for each in statements if "sealed_day" in each]) == 1
@@ -231,7 +232,7 @@ def archive(tmp_path: Path) -> Archive:
 
 def leave(archive: Archive | None) -> None:
     """One run of maintain with a retention that ends after the old day."""
-    policy = Policy(Window.at(NOW, 10, 1), NOW.date())
+    policy = Policy(Window.at(clock.now(), 10, 1), today())
     outcome = maintain(policy, archiver=DayArchiver(archive) if archive else None)
     assert outcome.exit_code == 0
     assert NAME in outcome.dropped

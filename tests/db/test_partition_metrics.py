@@ -16,10 +16,9 @@ from history.partitions.plan import SPARE_DAYS
 from history.seals.seal import seal
 from ingest.models import Quarantined
 from tests.db.partitioned import TABLE, TABLES, insert, raw, retire, run
+from tests.messages import today
 
 pytestmark = pytest.mark.usefixtures("tables")
-
-TODAY = datetime.now(UTC).date()
 
 
 def values(metrics: list[Metric]) -> dict[tuple[str, ...], float]:
@@ -39,7 +38,7 @@ def few_days(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_partitions_of_every_table_are_counted(few_days: None) -> None:
     with raw() as plain:
         for number in (-5, -4, 0):
-            days.create(plain, TABLE, TODAY + timedelta(days=number))
+            days.create(plain, TABLE, today() + timedelta(days=number))
     found = values(list(metrics.tables()))
     journal = 1
     assert len(found) == len(metrics.TABLES) * (len(TABLES) + journal)
@@ -54,7 +53,7 @@ def test_days_ahead_are_those_without_a_gap(
 ) -> None:
     with raw() as plain:
         for number in numbers:
-            days.create(plain, TABLE, TODAY + timedelta(days=number))
+            days.create(plain, TABLE, today() + timedelta(days=number))
     found = values(list(metrics.tables()))
     assert found["annals_store_days_ahead", TABLE] == ahead
 
@@ -62,13 +61,13 @@ def test_days_ahead_are_those_without_a_gap(
 def test_the_latest_run_is_reported(few_days: None) -> None:
     assert list(metrics.last_run()) == []
     with raw() as plain:
-        days.create(plain, TABLE, TODAY - timedelta(days=5))
+        days.create(plain, TABLE, today() - timedelta(days=5))
     message = Quarantined.objects.create(
         topic="top-storage.export.product-instance",
         topic_id="t",
         partition=0,
         offset=0,
-        day=TODAY - timedelta(days=5),
+        day=today() - timedelta(days=5),
         first_seen=datetime.now(UTC),
     )
     retire()
@@ -89,7 +88,7 @@ def test_nothing_is_due_before_the_first_seal() -> None:
 
 
 def test_what_verify_found_is_reported_for_each_table() -> None:
-    old = TODAY - timedelta(days=5)
+    old = today() - timedelta(days=5)
     with raw() as plain:
         days.create(plain, TABLE, old)
         insert(plain, datetime(old.year, old.month, old.day, 12, tzinfo=UTC), "a")

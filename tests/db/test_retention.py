@@ -210,7 +210,7 @@ def test_maintain_does_both_and_reads_the_keys_once_a_day(
 
 @pytest.mark.django_db(transaction=True)
 def test_keys_of_a_held_day_stay(ingested: Ingested, move: Callable[[datetime], None]) -> None:
-    ingested.write(numbered("held", 0), numbered("gone", 5), b"bad")
+    ingested.write(numbered("held", 0), numbered("gone", 5), value(id=""))
     retire()
     move(later(92))
     with pytest.raises(SystemExit) as end:

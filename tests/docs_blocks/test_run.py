@@ -99,7 +99,7 @@ def place(tmp_path: Path) -> Iterator[Place]:
         "LANG": "C.UTF-8",
         "ANNALS_HOME": str(tmp_path / "home"),
         "ANNALS_SECRET_KEY": string.ascii_letters,
-        "ANNALS_RETENTION_DAYS": "1",  # few days to make
+        "ANNALS_RETENTION_DAYS": "2",  # few days to make, and none expires at midnight
         "ANNALS_ARCHIVE_URL": str(tmp_path / "archive"),
         "DATABASE_URL": f"postgresql://owner_login:{WORD}@127.0.0.1:{server.port()}/annals",
         "KAFKA_BOOTSTRAP_SERVERS": "127.0.0.1:1",

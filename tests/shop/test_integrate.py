@@ -68,7 +68,7 @@ def places(
             "Annals": {
                 **shared,
                 "DATABASE_URL": annals.url_of(logins.OWNER),
-                "ANNALS_RETENTION_DAYS": "1",  # few days to make
+                "ANNALS_RETENTION_DAYS": "2",  # few days to make, and none expires at midnight
                 "ANNALS_KAFKA_SESSION_TIMEOUT_MS": "2000",
                 "ANNALS_KAFKA_HEARTBEAT_INTERVAL_MS": "500",
             },
