@@ -1,5 +1,6 @@
 """What holds for all tests in this process."""
 
+import gc
 import itertools
 import os
 import sys
@@ -79,6 +80,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 def pytest_collection_finish(session: pytest.Session) -> None:
     """Without groups every worker would make the servers of every file."""
+    gc.freeze()  # 4,000 tests and their modules, through which each collection would go
     grouped = getattr(session.config.option, "loadgroup", False)
     if grouped and not all("@" in item.nodeid for item in session.items):
         raise pytest.UsageError("pytest-xdist does not group the tests of this pytest")

@@ -61,7 +61,10 @@ def own_database(server: Postgres) -> Iterator[Database]:
     server.start()
     name = f"test_{secrets.token_hex(4)}"
     with _admin(server) as plain:
-        plain.execute(f"CREATE DATABASE {name} TEMPLATE {TEMPLATE} OWNER {logins.OWNER}")
+        # A copy of the files takes a quarter of the time that a copy through the log takes.
+        plain.execute(
+            f"CREATE DATABASE {name} TEMPLATE {TEMPLATE} STRATEGY file_copy OWNER {logins.OWNER}"
+        )
         # A copy of a database does not have the rights of the database itself.
         plain.execute(f"REVOKE TEMPORARY ON DATABASE {name} FROM PUBLIC")
         plain.execute(f"GRANT TEMPORARY ON DATABASE {name} TO {CONSUMER}")

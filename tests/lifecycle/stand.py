@@ -81,7 +81,7 @@ class Stand:
         connection.settings_dict["OPTIONS"] = {**self._options, "options": moved}
         session.SEARCH_PATH = PATH
         with _server() as server:
-            server.execute(f"CREATE DATABASE {self.name} TEMPLATE {_TEMPLATE}")
+            server.execute(f"CREATE DATABASE {self.name} TEMPLATE {_TEMPLATE} STRATEGY file_copy")
             server.execute(
                 f"ALTER DATABASE {self.name} SET search_path = public, clock, pg_catalog"
             )
