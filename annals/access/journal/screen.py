@@ -65,7 +65,7 @@ class FilterForm(forms.Form):
     def refused(self) -> str:
         """What to say of the fields that are wrong; empty where none is."""
         wrong = [str(self.fields[name].label) for name in self.errors]
-        text = gettext("Wrong, and not used: {conditions}. What is wrong is said in the filter.")
+        text = gettext("Wrong, and not used: {conditions}. The filter says what is wrong.")
         return text.format(conditions=", ".join(wrong)) if wrong else ""
 
     @property

@@ -186,7 +186,7 @@ def _read(
                 )
                 token = None
     if form.refused:
-        text = _("Wrong, and not used: {conditions}. What is wrong is said in the filter.")
+        text = _("Wrong, and not used: {conditions}. The filter says what is wrong.")
         quoted = [_("“{condition}”").format(condition=label) for label in form.refused]
         notes.append(text.format(conditions=", ".join(quoted)))
     return found, token, notes
