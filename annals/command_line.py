@@ -1,5 +1,6 @@
 """The command `annals`."""
 
+import gc
 import logging
 import os
 import sys
@@ -19,6 +20,8 @@ PROGRAM: Final = ROOT / "annals" / "__main__.py"
 APPS: Final = ("annals", "annals/access", "history", "ingest")
 # They extend commands of Django, whose arguments depend on the settings.
 OF_DJANGO: Final = frozenset({"makemigrations", "migrate"})
+# Nothing is garbage while modules are loaded: to look for it took a tenth of the start.
+GARBAGE_COLLECTION_OBJECTS: Final = 50_000
 INTERRUPTED: Final = 130
 READER_LEFT: Final = 141  # as a program that SIGPIPE ends
 GROUPS: Final[Mapping[str, Mapping[str, str]]] = {
@@ -57,6 +60,7 @@ GROUPS: Final[Mapping[str, Mapping[str, str]]] = {
 
 def main(given: Sequence[str] | None = None) -> None:
     """given: the command line with the name of the program; default: that of this process."""
+    gc.set_threshold(GARBAGE_COLLECTION_OBJECTS)
     argv = list(sys.argv if given is None else given)
     program = Path(argv[0]).name.replace("__main__.py", "annals")
     code: object = None

@@ -1,5 +1,6 @@
 """The WSGI application."""
 
+import gc
 import os
 
 from django.core.wsgi import get_wsgi_application
@@ -36,5 +37,6 @@ if not settings.ANNALS.demo:
     privileges.warn_in_background(partial(connect, "annals-check"), privileges.Given("web", WEB))
 # Else the first request of each process would import all pages, and others wait for it.
 import_module(settings.ROOT_URLCONF)
+gc.freeze()  # what exists now stays: no collection in a request needs to examine it
 _django.request_class = Utf8Request
 application = keeping_raw_path(_django)

@@ -5,6 +5,7 @@ line of JSON answers: the exit code (None: it still ran), standard output and st
 """
 
 import atexit
+import gc
 import importlib
 import json
 import os
@@ -90,6 +91,7 @@ def main() -> None:
         "annals.urls",
     ):
         importlib.import_module(name)
+    gc.freeze()  # a collection in a fork would copy every page of it
     for line in sys.stdin:
         print(json.dumps(_answer(**json.loads(line))), flush=True)
 
