@@ -14,7 +14,6 @@ from history.documents import exactjson
 
 TIMEOUT_S = 30
 _HIDDEN = re.compile(r'<input type="hidden" name="([^"]*)"(?: value="([^"]*)")?')
-_TYPED = re.compile(r'<input type="(?:hidden|text|number)" name="([^"]*)"(?: value="([^"]*)")?')
 
 QUARANTINE: Final = "/admin/ingest/quarantined/"
 JOURNAL: Final = "/admin/journal/"
@@ -73,26 +72,19 @@ class Client:
 
     def screen(self, path: str) -> str:
         """The HTML of a screen, after logging in the first time."""
-        page = self._open(path)
+        page = self.open(path)
         if 'name="password"' not in page:
             return page
         token = next(cookie.value for cookie in self._cookies if cookie.name == self._csrf_cookie)
         form = {"username": self.login, "password": self.password, "next": path}
-        return self._open("/admin/login/", {**form, "csrfmiddlewaretoken": token or ""})
+        return self.open("/admin/login/", {**form, "csrfmiddlewaretoken": token or ""})
 
     def send(self, path: str, /, **fields: str) -> str:
         """The HTML after the form of a screen is sent, with its hidden fields and these."""
-        return self._open(path, _values(_HIDDEN, self.screen(path)) | fields)
+        return self.open(path, _values(_HIDDEN, self.screen(path)) | fields)
 
-    def form(self, path: str) -> dict[str, str]:
-        """The fields of the form of a screen, as they are: those for texts and numbers only."""
-        return _values(_TYPED, self.screen(path))
-
-    def submit(self, path: str, form: dict[str, str]) -> str:
-        """The HTML after a form is sent. Take it from form()."""
-        return self._open(path, form)
-
-    def _open(self, path: str, form: dict[str, str] | None = None) -> str:
+    def open(self, path: str, form: dict[str, str] | None = None) -> str:
+        """The HTML at a path, as it is; with a form after it is sent."""
         data = urllib.parse.urlencode(form).encode() if form else None
         return self._read(urllib.request.Request(self.address + path, data)).decode()  # noqa: S310
 
