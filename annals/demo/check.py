@@ -1,11 +1,9 @@
 """`scripts/demo --check`: runs everything once on a small load and verifies the result."""
 
 import os
-import re
 import shutil
 import tempfile
 import time
-import urllib.parse
 from concurrent.futures import ThreadPoolExecutor
 from copy import deepcopy
 from dataclasses import dataclass, field
@@ -13,10 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from annals.demo import shop
-from annals.demo.client import JOURNAL, LOGINS, MASKED, QUARANTINE, Client, ClientError
+from annals.demo.client import Client, ClientError
 from annals.demo.supervisor import MANAGE, ChildProcess, Supervisor, print_step
 from annals.embedded import logins, process
-from history import diff
 from history.documents import exactjson
 from history.entities import BY_TOPIC, ENTITIES
 from ingest.source import kafka
@@ -48,9 +45,6 @@ BAD = (
     b'{"id": "bad-4", "version": -1, "type": "CREATE", "updatedAt": "2025-07-03T11:42:48",'
     b' "clientId": "x", "data": {}}',
 )
-# Where a participant of the simulator has what the demo says is masked.
-PATHS = ("/phones/*/number", "/passport", "/income", "/birthDate")
-TOKEN = re.compile("masked:[0-9a-f]{16}")  # as docs/api.md has it
 
 
 class CheckError(AssertionError):
@@ -111,12 +105,10 @@ def _check(demo: Supervisor) -> None:
     address = f"http://{process.HOST}:{port}"
     _consumed(demo, consumer, expected)
     _served(Client(address, "underwriter", "underwriter"), expected)
-    _masked(address, expected)
     application = f"/admin/history/product-instance/{showcase}/"
     page = Client(address, "support", "support").screen(application)
     _same("the application's screen", showcase in page and "support" in page, True)
     print_step("Screens", f"support sees {application}")
-    _logged_in(address, application)
 
 
 def _add_bad_and_repeated() -> None:
@@ -155,36 +147,6 @@ def _shop(demo: Supervisor) -> None:
     [port] = process.free_ports([None])
     shop.serve(demo, port, shop.prepare(demo))
     print_step("Shop", "its relay runs, its admin answers")
-
-
-def _logged_in(address: str, application: str) -> None:
-    """Each login opens its own screens and no others, and the privacy officer reads who looked."""
-    reader, operator = [application], [QUARANTINE]
-    expected = dict.fromkeys(LOGINS, reader) | {
-        "ops": operator,
-        "privacy": [*reader, JOURNAL],
-        "admin": reader + operator,
-    }
-
-    def opened(login: str) -> list[str]:
-        client = Client(address, login, login)
-        return [each for each in (application, QUARANTINE, JOURNAL) if _opens(client, each)]
-
-    _same("the screens of each login", {login: opened(login) for login in LOGINS}, expected)
-    journal = Client(address, "privacy", "privacy").screen(JOURNAL)
-    missing = [login for login in LOGINS if f"?login={login}" not in journal]
-    _same("logins that are not in the access journal", missing, [])
-    print_step("Logins", f"{', '.join(expected)}: each its own screens; privacy sees who looked")
-
-
-def _opens(client: Client, screen: str) -> bool:
-    try:
-        client.screen(screen)
-    except ClientError as error:
-        if ": 403 " in str(error):
-            return False
-        raise
-    return True
 
 
 def _consumed(demo: Supervisor, consumer: ChildProcess, expected: Produced) -> None:
@@ -264,34 +226,6 @@ def _place(holder: Any, pointer: str) -> tuple[Any, str]:
     for step in steps:
         holder = holder[int(step) if isinstance(holder, list) else step]
     return holder, last
-
-
-def _masked(address: str, expected: Produced) -> None:
-    """Logins get no sensitive value of a participant; the privacy officer unmasks one."""
-    identifier, data = next(
-        (identifier, versions[0]["data"])
-        for (entity, identifier), versions in expected.documents.items()
-        if entity == "participant-role"
-        and all(diff.find(path, versions[0]["data"]) for path in PATHS)
-    )
-    for login in MASKED:
-        shown = Client(address, login, login).get(_address(identifier))["entity"]
-        values = [str(value) for path in PATHS for _, value in diff.find(path, shown)]
-        clear = [value for value in values if not TOKEN.fullmatch(value)]
-        _same(f"the sensitive values that {login} gets", clear, [])
-    page = _passport(Client(address, "privacy", "privacy"), identifier)
-    _same(f"the passport of {identifier} on a page", data["passport"]["number"] in page, True)
-    print_step("Masked", f"{', '.join(PATHS)}, for {', '.join(MASKED)}; privacy unmasks one")
-
-
-def _passport(client: Client, identifier: str) -> str:
-    """The page that shows a passport after a reason is given."""
-    address = f"/admin/{_address(identifier)}/unmask/?path=/passport"
-    return client.send(address, reason="scripts/demo --check")
-
-
-def _address(identifier: str) -> str:
-    return f"history/participant-role/{urllib.parse.quote(identifier, safe='')}/versions/0"
 
 
 def _same(what: str, found: Any, wanted: Any) -> None:

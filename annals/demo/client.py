@@ -1,8 +1,6 @@
 """A client with the logins of the demo: the API by HTTP Basic, the screens by the form."""
 
 import base64
-import html
-import re
 import urllib.error
 import urllib.parse
 import urllib.request
@@ -13,10 +11,6 @@ from typing import Any, Final
 from history.documents import exactjson
 
 TIMEOUT_S = 30
-_HIDDEN = re.compile(r'<input type="hidden" name="([^"]*)"(?: value="([^"]*)")?')
-
-QUARANTINE: Final = "/admin/ingest/quarantined/"
-JOURNAL: Final = "/admin/journal/"
 
 # What each may do, in words.
 LOGINS: Final = {
@@ -27,9 +21,6 @@ LOGINS: Final = {
     "privacy": "reads them masked, shows one value for a reason, reads the access journal",
     "admin": "reads them masked; quarantine, ledger, people, field labels, logins",
 }
-
-# Those who read applications with sensitive fields masked.
-MASKED: Final = ("support", "auditor", "privacy", "admin")
 
 
 class ClientError(RuntimeError):
@@ -79,10 +70,6 @@ class Client:
         form = {"username": self.login, "password": self.password, "next": path}
         return self.open("/admin/login/", {**form, "csrfmiddlewaretoken": token or ""})
 
-    def send(self, path: str, /, **fields: str) -> str:
-        """The HTML after the form of a screen is sent, with its hidden fields and these."""
-        return self.open(path, _values(_HIDDEN, self.screen(path)) | fields)
-
     def open(self, path: str, form: dict[str, str] | None = None) -> str:
         """The HTML at a path, as it is; with a form after it is sent."""
         data = urllib.parse.urlencode(form).encode() if form else None
@@ -96,7 +83,3 @@ class Client:
             said = error.read(500).decode(errors="replace")
             raise ClientError(f"{request.full_url}: {error.code} {said}") from None
         return body
-
-
-def _values(fields: re.Pattern[str], page: str) -> dict[str, str]:
-    return {html.unescape(name): html.unescape(value) for name, value in fields.findall(page)}
