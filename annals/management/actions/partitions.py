@@ -227,7 +227,7 @@ class Run:
         except psycopg.Error as error:
             outcome.failed("retention of search keys and quarantine", error)
         else:
-            outcome.quarantine_removed = gone.settled + gone.unsettled
+            outcome.quarantine_removed = gone
         try:
             outcome.logins_removed = sessions.remove_ended(clock.now())
         except DatabaseError as error:
