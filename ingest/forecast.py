@@ -10,7 +10,6 @@ from typing import NamedTuple, TypeVar
 
 P = TypeVar("P", bound=Hashable)
 
-TIME, SIZE, DELETED = "time", "size", "deleted"
 # Messages per second of one consumer, where none has measured it yet: below every measured rate.
 ASSUMED_RATE = 5_000.0
 
@@ -62,12 +61,11 @@ class Seen(NamedTuple):
 @dataclass(frozen=True, slots=True)
 class Forecast:
     """What happens to a partition if nothing more of it is read. at: when its oldest unread
-    message, or the next one that comes, is deleted; None for never. by: TIME, SIZE, or DELETED:
-    some unread messages are gone. unread: offsets. deleted: those that are gone. kept: for how many
-    seconds a message that comes now is kept at least; None for ever."""
+    message, or the next one that comes, is deleted; None for never. unread: offsets. deleted: those
+    that are gone. kept: for how many seconds a message that comes now is kept at least; None for
+    ever."""
 
     at: float | None
-    by: str
     unread: int
     deleted: int
     kept: float | None
@@ -88,18 +86,18 @@ def forecast(
     message there, None if not known. A producer may set it, and retention.ms counts from it. The
     broker looks every few minutes (log.retention.check.interval.ms) and deletes that much later."""
     unread = max(0, log.end - max(next_offset, log.start))
-    next_gone, next_by = _loss(retention, log, 0, log.at)
+    next_gone = _loss(retention, log, 0, log.at)
     kept = None if next_gone == inf else max(0.0, next_gone - log.at)
     if next_offset < log.start:
-        return Forecast(log.at, DELETED, unread, log.start - next_offset, kept)
-    at, by = _loss(retention, log, unread, oldest_at) if unread else (next_gone, next_by)
-    return Forecast(None if at == inf else max(at, log.at), by, unread, 0, kept)
+        return Forecast(log.at, unread, log.start - next_offset, kept)
+    at = _loss(retention, log, unread, oldest_at) if unread else next_gone
+    return Forecast(None if at == inf else max(at, log.at), unread, 0, kept)
 
 
-def _loss(retention: Retention, log: Log, newer: int, time: float | None) -> tuple[float, str]:
-    """When a message is deleted, and why. newer: how many come after it. time: its own."""
+def _loss(retention: Retention, log: Log, newer: int, time: float | None) -> float:
+    """When a message is deleted. newer: how many come after it. time: its own."""
     if not retention.deletes:
-        return inf, ""
+        return inf
     by_time = by_size = inf
     if retention.seconds is not None and time is not None:
         by_time = time + retention.seconds
@@ -109,9 +107,7 @@ def _loss(retention: Retention, log: Log, newer: int, time: float | None) -> tup
             by_size = log.at
         elif log.arriving > 0:
             by_size = log.at + missing / log.arriving
-    if by_time <= by_size:
-        return by_time, TIME if by_time < inf else ""
-    return by_size, SIZE
+    return min(by_time, by_size)
 
 
 @dataclass(frozen=True, slots=True)

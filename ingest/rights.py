@@ -47,10 +47,11 @@ def tables() -> set[str]:
     return {*READS, *INSERTS, *HEALS, *KEYS, *changed}
 
 
-def of_consumer() -> Iterator[tuple[str, str, str]]:
-    """Each right of the consumer: table, right, and column, "" for the whole table."""
+def of_consumer() -> Iterator[privileges.Right]:
+    """Each right of the consumer."""
     for table in READS:
         yield table, "SELECT", ""
+    # It reads the versions to recognise repeated messages.
     for table in (*(entity.table for entity in ENTITIES), *INSERTS):
         yield from privileges.each(table, "SELECT, INSERT")
     for model, kept in UPDATES:

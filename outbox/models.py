@@ -4,41 +4,6 @@ from django.db import models
 from django.utils.translation import gettext_lazy as _
 
 
-class Relay(models.Model):
-    """A running relay. beat: grows. in_hand: documents it sends for longer than a beat."""
-
-    id = models.BigAutoField(primary_key=True)
-    name = models.TextField(_("name"))
-    started_at = models.DateTimeField(_("started at"))
-    beat = models.BigIntegerField(_("beats"))
-    in_hand = models.JSONField(_("being sent"), default=list)
-    last_error = models.TextField(_("last error"), default="")
-
-    class Meta:
-        app_label = "outbox"
-        db_table = "outbox_relay"
-        verbose_name = _("relay")
-        verbose_name_plural = _("relays")
-
-    def __str__(self) -> str:
-        return self.name
-
-
-class Bucket(models.Model):
-    """A share of the documents, and the relay that alone sends them."""
-
-    number = models.SmallIntegerField(_("number"), primary_key=True)
-    owner = models.ForeignKey(
-        Relay, models.DO_NOTHING, null=True, db_column="owner", related_name="buckets"
-    )
-
-    class Meta:
-        app_label = "outbox"
-        db_table = "outbox_bucket"
-        verbose_name = _("bucket")
-        verbose_name_plural = _("buckets")
-
-
 class Document(models.Model):
     """A document: its newest version, the newest one that Kafka has, and why the next one waits.
     waiting_since: when the oldest unsent version was recorded; None if all are sent."""
@@ -83,14 +48,3 @@ class Message(models.Model):
     class Meta:
         app_label = "outbox"
         db_table = "outbox_message"
-
-
-class Tally(models.Model):
-    """A count that all relays add to. what: attempts, sent, or the reason of failures."""
-
-    what = models.TextField(primary_key=True)
-    times = models.BigIntegerField()
-
-    class Meta:
-        app_label = "outbox"
-        db_table = "outbox_tally"

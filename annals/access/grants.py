@@ -1,7 +1,7 @@
 """The rights of the web and of the consumer in the database: two group roles without login, whose
 members are the logins of the processes; and what each login may have of the server."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, LiteralString
 
@@ -73,24 +73,32 @@ def statements() -> Iterator[sql.Composed]:
         yield _create(role)
         yield sql.SQL("REVOKE ALL ON ALL TABLES IN SCHEMA public FROM {}").format(_name(role))
         yield sql.SQL("GRANT USAGE ON SCHEMA public TO {}").format(_name(role))
-    yield from _web()
-    yield from _consumer()
-
-
-def _web() -> Iterator[sql.Composed]:
-    in_part = {model._meta.db_table for model, _ in HIDDEN_FROM_WEB}
-    yield _grant("SELECT", sorted(_tables() - in_part), WEB)
-    for model, hidden in HIDDEN_FROM_WEB:
-        yield _grant(f"SELECT {_columns(model, hidden)}", [model._meta.db_table], WEB)
-    for table, given in WEB_WRITES.items():
-        yield _grant(given, [table], WEB)
-    for model in WEB_INSERTS:
-        yield _grant(f"INSERT {_columns(model, _filled(model))}", [model._meta.db_table], WEB)
+    yield from _grants(of_web(), WEB)
     yield from _logins()
+    yield from _grants(rights.of_consumer(), CONSUMER)
+    # Repeats are compared in a temporary table, which nobody else needs.
+    database = sql.Identifier(connection.settings_dict["NAME"])
+    yield sql.SQL("GRANT TEMPORARY ON DATABASE {} TO {}").format(database, _name(CONSUMER))
+    yield sql.SQL("REVOKE TEMPORARY ON DATABASE {} FROM PUBLIC").format(database)
 
 
-def of_web() -> Iterator[tuple[str, str, str]]:
-    """Each right that _web() gives: table, right, and column, "" for the whole table."""
+def _grants(given: Iterable[privileges.Right], role: str) -> Iterator[sql.Composed]:
+    """One statement for each table."""
+    tables: dict[str, dict[str, list[str]]] = {}
+    for table, right, column in given:
+        tables.setdefault(table, {}).setdefault(right, []).append(column)
+    for table, its in sorted(tables.items()):
+        listed = ", ".join(
+            right if "" in columns else '{} ("{}")'.format(right, '", "'.join(columns))
+            for right, columns in its.items()
+        )
+        yield sql.SQL("GRANT {} ON {} TO {}").format(
+            sql.SQL(listed), sql.Identifier(table), _name(role)
+        )
+
+
+def of_web() -> Iterator[privileges.Right]:
+    """Each right of the web."""
     in_part = {model._meta.db_table for model, _ in HIDDEN_FROM_WEB}
     yield from ((table, "SELECT", "") for table in _tables() - in_part)
     for model, hidden in HIDDEN_FROM_WEB:
@@ -126,22 +134,6 @@ def _logins() -> Iterator[sql.Composed]:
     yield sql.SQL(_SUPERUSERS_STAY).format(table=table)
 
 
-def _consumer() -> Iterator[sql.Composed]:
-    versions = sorted(model._meta.db_table for model in VERSION_MODELS.values())
-    yield _grant("SELECT", rights.READS, CONSUMER)
-    # The consumer reads the versions to recognise repeated messages.
-    yield _grant("SELECT, INSERT", (*versions, *rights.INSERTS), CONSUMER)
-    for model, kept in rights.UPDATES:
-        given = f"SELECT, INSERT, UPDATE {_columns(model, kept)}"
-        yield _grant(given, [model._meta.db_table], CONSUMER)
-    for table, given in {**rights.HEALS, **rights.KEYS}.items():
-        yield _grant(given, [table], CONSUMER)
-    # Repeats are compared in a temporary table, which nobody else needs.
-    database = sql.Identifier(connection.settings_dict["NAME"])
-    yield sql.SQL("GRANT TEMPORARY ON DATABASE {} TO {}").format(database, _name(CONSUMER))
-    yield sql.SQL("REVOKE TEMPORARY ON DATABASE {} FROM PUBLIC").format(database)
-
-
 def _tables() -> set[str]:
     managed = (model for model in apps.get_models(include_auto_created=True) if model._meta.managed)
     versions = {model._meta.db_table for model in VERSION_MODELS.values()}
@@ -163,21 +155,11 @@ def _names(model: type[Model], without: frozenset[str] | set[str]) -> list[str]:
     return [name for name in names if name not in without]
 
 
-def _columns(model: type[Model], without: frozenset[str] | set[str]) -> str:
-    """The same in brackets, as SQL."""
-    return "({})".format(", ".join(f'"{name}"' for name in _names(model, without)))
-
-
 def _create(role: str) -> sql.Composed:
     return sql.SQL(
         "DO $$ BEGIN IF NOT EXISTS (SELECT FROM pg_roles WHERE rolname = {text}) THEN"
         " CREATE ROLE {role} NOLOGIN; END IF; END $$"
     ).format(text=sql.Literal(role), role=_name(role))
-
-
-def _grant(rights: str, tables: Sequence[str], role: str) -> sql.Composed:
-    names = sql.SQL(", ").join(map(sql.Identifier, tables))
-    return sql.SQL("GRANT {} ON {} TO {}").format(sql.SQL(rights), names, _name(role))
 
 
 def _name(role: str) -> sql.Identifier:

@@ -1,8 +1,6 @@
 """A client with the logins of the demo: the API by HTTP Basic, the screens by the form."""
 
 import base64
-import html
-import re
 import urllib.error
 import urllib.parse
 import urllib.request
@@ -13,11 +11,6 @@ from typing import Any, Final
 from history.documents import exactjson
 
 TIMEOUT_S = 30
-_HIDDEN = re.compile(r'<input type="hidden" name="([^"]*)"(?: value="([^"]*)")?')
-_TYPED = re.compile(r'<input type="(?:hidden|text|number)" name="([^"]*)"(?: value="([^"]*)")?')
-
-QUARANTINE: Final = "/admin/ingest/quarantined/"
-JOURNAL: Final = "/admin/journal/"
 
 # What each may do, in words.
 LOGINS: Final = {
@@ -28,9 +21,6 @@ LOGINS: Final = {
     "privacy": "reads them masked, shows one value for a reason, reads the access journal",
     "admin": "reads them masked; quarantine, ledger, people, field labels, logins",
 }
-
-# Those who read applications with sensitive fields masked.
-MASKED: Final = ("support", "auditor", "privacy", "admin")
 
 
 class ClientError(RuntimeError):
@@ -73,26 +63,15 @@ class Client:
 
     def screen(self, path: str) -> str:
         """The HTML of a screen, after logging in the first time."""
-        page = self._open(path)
+        page = self.open(path)
         if 'name="password"' not in page:
             return page
         token = next(cookie.value for cookie in self._cookies if cookie.name == self._csrf_cookie)
         form = {"username": self.login, "password": self.password, "next": path}
-        return self._open("/admin/login/", {**form, "csrfmiddlewaretoken": token or ""})
+        return self.open("/admin/login/", {**form, "csrfmiddlewaretoken": token or ""})
 
-    def send(self, path: str, /, **fields: str) -> str:
-        """The HTML after the form of a screen is sent, with its hidden fields and these."""
-        return self._open(path, _values(_HIDDEN, self.screen(path)) | fields)
-
-    def form(self, path: str) -> dict[str, str]:
-        """The fields of the form of a screen, as they are: those for texts and numbers only."""
-        return _values(_TYPED, self.screen(path))
-
-    def submit(self, path: str, form: dict[str, str]) -> str:
-        """The HTML after a form is sent. Take it from form()."""
-        return self._open(path, form)
-
-    def _open(self, path: str, form: dict[str, str] | None = None) -> str:
+    def open(self, path: str, form: dict[str, str] | None = None) -> str:
+        """The HTML at a path, as it is; with a form after it is sent."""
         data = urllib.parse.urlencode(form).encode() if form else None
         return self._read(urllib.request.Request(self.address + path, data)).decode()  # noqa: S310
 
@@ -104,7 +83,3 @@ class Client:
             said = error.read(500).decode(errors="replace")
             raise ClientError(f"{request.full_url}: {error.code} {said}") from None
         return body
-
-
-def _values(fields: re.Pattern[str], page: str) -> dict[str, str]:
-    return {html.unescape(name): html.unescape(value) for name, value in fields.findall(page)}

@@ -186,8 +186,7 @@ class Run:
             text = f"annals compare-old: {counted(len(chosen), 'application')}"
             record(Action.COMPARE, text, options["reason"])
         except JournalError as error:
-            text = f"the access journal cannot be written, so nothing was compared: {error}"
-            raise CommandError(text, returncode=2) from None
+            raise CommandError(str(error), returncode=2) from None
         tally = ComparedCounts()
         listed: list[Compared] = []
         with progress("compared, applications", len(chosen), sys.stderr) as advance:

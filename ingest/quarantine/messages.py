@@ -1,21 +1,26 @@
 """The quarantine's SQL: lock messages for a retry; resolve, postpone or discard them."""
 
+import random
+import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from datetime import UTC, date, datetime, time, timedelta
-from functools import partial
+from datetime import UTC, date, datetime, timedelta
 from typing import Any
 
+from psycopg import errors
 from psycopg.rows import namedtuple_row
 
 from history.daily.window import Window
 from ingest.source.message import Message
 from ingest.source.names import named
-from ingest.store import rejects
+from ingest.store import missing_days, rejects, session
+from ingest.store.batch import EntityDay
 from ingest.store.ledger import Connection
-from ingest.store.outside import Attempt, Outside
+from ingest.store.missing_days import Refusal
+from ingest.store.outside import MissingDaysError, Result, store
 from ingest.store.rejects import FIRST_PAUSE_SECONDS
+from ingest.store.sqlstate import missing_partition
 
 MAX_ATTEMPTS = 10
 LONGEST_PAUSE_SECONDS = 86_400
@@ -204,18 +209,11 @@ RETURNING topic, topic_id, partition, "offset", status, outcome
 """
 
 
-@dataclass(frozen=True, slots=True)
-class Removed:
-    """Numbers of messages. unsettled: nobody resolved or discarded them in time."""
-
-    settled: int = 0
-    unsettled: int = 0
-
-
-def remove_old(connection: Connection, window: Window, hold_days: int, now: datetime) -> Removed:
+def remove_old(connection: Connection, window: Window, hold_days: int, now: datetime) -> int:
     """Remove the messages whose version, or whose arrival, is older than the window, unsettled ones
     hold_days later; the arrival of an unsettled one counts only if its day is after the window.
-    Each thousand is a transaction of its own. The ledger counts them as quarantined forever."""
+    Each thousand is a transaction of its own. The ledger counts them as quarantined forever.
+    Returns how many they were."""
     unsettled = window.oldest - timedelta(days=hold_days)
     values = {
         "settled": _midnight(window.oldest),
@@ -224,7 +222,7 @@ def remove_old(connection: Connection, window: Window, hold_days: int, now: date
         "held": now - timedelta(days=hold_days),
         "limit": REMOVED_PER_TRANSACTION,
     }
-    removed, count = Removed(), REMOVED_PER_TRANSACTION
+    removed, count = 0, REMOVED_PER_TRANSACTION
     while count == REMOVED_PER_TRANSACTION:
         with connection.transaction():
             rows = connection.execute(_REMOVE, values).fetchall()
@@ -236,8 +234,7 @@ def remove_old(connection: Connection, window: Window, hold_days: int, now: date
             for place in sorted(gone):
                 _keep_count(connection, place, gone[place])
         count = len(rows)
-        settled = sum(row[-2] in ("resolved", "discarded") for row in rows)
-        removed = Removed(removed.settled + settled, removed.unsettled + count - settled)
+        removed += count
     return removed
 
 
@@ -254,10 +251,12 @@ def _keep_count(connection: Connection, place: Place, gone: Mapping[int, bool]) 
 
 
 def _midnight(day: date) -> datetime:
-    return datetime.combine(day, time(), UTC)
+    return datetime(day.year, day.month, day.day, tzinfo=UTC)
 
 
 MESSAGES_PER_TRANSACTION = 100
+# A consumer of the same rows may cause a deadlock; maintain may drop a day before the insert.
+CONFLICT_ATTEMPTS = 5
 
 
 def retry(
@@ -266,27 +265,45 @@ def retry(
     window: Callable[[], Window],
     dry_run: bool = False,
 ) -> Iterator[Counter[str]]:
-    """Retry the selected messages, MESSAGES_PER_TRANSACTION at a time. Yields the outcomes of each
-    transaction: `stored`, `repeated`, `expired`, or the new status (`retrying`, `failed`). window:
-    asked each time. Raises psycopg.Error; what was yielded is committed."""
-    outside, after = Outside(connection, window), 0
+    """Retry the selected messages, MESSAGES_PER_TRANSACTION at a time, and again after a conflict
+    with another writer. Yields the outcomes of each transaction: `stored`, `repeated`, `expired`,
+    or the new status (`retrying`, `failed`). connection: in autocommit mode. window: asked each
+    time. dry_run: all is rolled back. Raises psycopg.Error; what was yielded is committed."""
+    refused: dict[EntityDay, Refusal] = {}
+    after = conflicts = 0
     while True:
-        outcomes, last = outside.transaction(partial(_some, selection, after), dry_run)
-        if last is None:
-            return
-        after = last
-        yield outcomes
+        current = window()
+        try:
+            with connection.transaction(force_rollback=dry_run):
+                session.begin(connection)
+                locked = lock(connection, selection, MESSAGES_PER_TRANSACTION, after)
+                messages = [each.message for each in locked]
+                results = store(connection, messages, current, refused, dry_run)
+                outcomes = _settle(connection, locked, results)
+        except MissingDaysError as missing:
+            # Outside of the transaction, and in the window of now: midnight may have passed.
+            refused |= missing_days.create(connection, missing.days, window())
+        except (errors.CheckViolation, errors.DeadlockDetected) as error:
+            conflicts += 1
+            passes = isinstance(error, errors.DeadlockDetected) or missing_partition(error)
+            if conflicts == CONFLICT_ATTEMPTS or not passes:
+                raise
+            time.sleep(random.uniform(0.05, 0.5))  # noqa: S311 - spread, not secrecy
+        else:
+            if not locked:
+                return
+            after, conflicts = locked[-1].id, 0
+            yield outcomes
 
 
-def _some(selection: Selection, after: int, attempt: Attempt) -> tuple[Counter[str], int | None]:
-    """Retry the messages after an id: what became of them, and the last one's id; None if there is
-    none. The ledger is updated last, in the order of its partitions."""
-    connection = attempt.connection
-    locked = lock(connection, selection, MESSAGES_PER_TRANSACTION, after)
+def _settle(
+    connection: Connection, locked: Iterable[LockedMessage], results: Iterable[Result]
+) -> Counter[str]:
+    """What became of the messages. The ledger is updated last, in the order of its partitions."""
     of_message = {id(each.message): each for each in locked}
     settled: list[tuple[LockedMessage, str]] = []
     outcomes: Counter[str] = Counter()
-    for message, became, reject in attempt.store([each.message for each in locked]):
+    for message, became, reject in results:
         held = of_message[id(message)]
         if reject is None:
             settled.append((held, became))
@@ -294,7 +311,7 @@ def _some(selection: Selection, after: int, attempt: Attempt) -> tuple[Counter[s
         else:
             outcomes[postpone(connection, held, reject.reason, reject.detail)] += 1
     resolve(connection, settled)
-    return outcomes, locked[-1].id if locked else None
+    return outcomes
 
 
 def by_ids(selection: Selection, ids: tuple[int, ...]) -> Selection:

@@ -90,15 +90,6 @@ class Producer:
                     raise ProducerError(f"topics not created: {error.args[0].str()}") from None
         return missing
 
-    def delete_topics(self, names: Iterable[str]) -> None:
-        """Delete topics with their messages. Raises ProducerError."""
-        admin = made(AdminClient, self._settings)
-        for future in admin.delete_topics([*names], operation_timeout=_TIMEOUT).values():
-            try:
-                future.result(_TIMEOUT)
-            except KafkaException as error:
-                raise ProducerError(f"topics not deleted: {error.args[0].str()}") from None
-
     def _confirm(self, error: KafkaError | None, _: Message) -> None:
         if error is None:
             self.delivered += 1

@@ -66,11 +66,6 @@ DROP = (
 )
 
 
-def _options(name):
-    plural = f"{name}s"
-    return {"db_table": f"outbox_{name}", "verbose_name": name, "verbose_name_plural": plural}
-
-
 class Migration(migrations.Migration):
     initial = True
     dependencies = []
@@ -94,7 +89,11 @@ class Migration(migrations.Migration):
                         ("next_attempt_at", models.DateTimeField("next attempt", null=True)),
                         ("last_error", models.TextField("last error")),
                     ],
-                    options=_options("document"),
+                    options={
+                        "verbose_name": "document",
+                        "verbose_name_plural": "documents",
+                        "db_table": "outbox_document",
+                    },
                 ),
                 migrations.CreateModel(
                     name="Message",
@@ -117,43 +116,6 @@ class Migration(migrations.Migration):
                         ("slot", models.SmallIntegerField()),
                     ],
                     options={"db_table": "outbox_message"},
-                ),
-                migrations.CreateModel(
-                    name="Relay",
-                    fields=[
-                        ("id", models.BigAutoField(primary_key=True, serialize=False)),
-                        ("name", models.TextField("name")),
-                        ("started_at", models.DateTimeField("started at")),
-                        ("beat", models.BigIntegerField("beats")),
-                        ("in_hand", models.JSONField("being sent", default=list)),
-                        ("last_error", models.TextField("last error", default="")),
-                    ],
-                    options=_options("relay"),
-                ),
-                migrations.CreateModel(
-                    name="Tally",
-                    fields=[
-                        ("what", models.TextField(primary_key=True, serialize=False)),
-                        ("times", models.BigIntegerField()),
-                    ],
-                    options={"db_table": "outbox_tally"},
-                ),
-                migrations.CreateModel(
-                    name="Bucket",
-                    fields=[
-                        (
-                            "number",
-                            models.SmallIntegerField("number", primary_key=True, serialize=False),
-                        ),
-                        (
-                            "owner",
-                            models.ForeignKey(
-                                "outbox.relay", models.DO_NOTHING, null=True, db_column="owner",
-                                related_name="buckets",
-                            ),
-                        ),
-                    ],
-                    options=_options("bucket"),
                 ),
             ],
         ),

@@ -355,7 +355,7 @@ def test_a_person_can_be_told_who_looked(client: Client, store: Store) -> None:
 def test_the_list_needs_its_own_entry(db: None) -> None:
     with connection.cursor() as cursor:
         cursor.execute(f"ALTER TABLE {TABLE} RENAME TO gone")
-    with pytest.raises(CommandError, match="the access journal cannot be written"):
+    with pytest.raises(write.JournalError, match="the access journal cannot be written"):
         said("A1")
 
 

@@ -15,7 +15,7 @@ from history.entities import ROOT
 from history.models import MaintainRun
 from history.search_index import backfill as search_retention
 from ingest.quarantine import messages
-from ingest.quarantine.messages import Removed, Selection, by_ids, retry
+from ingest.quarantine.messages import Selection, by_ids, retry
 from ingest.store.session import connect
 from tests.db.ingested import Ingested, counts, faults, quarantined, query
 from tests.db.partitioned import retire
@@ -29,7 +29,7 @@ def later(days_later: int) -> datetime:
     return NOW + timedelta(days=days_later, hours=1)
 
 
-def remove(days_later: int) -> Removed:
+def remove(days_later: int) -> int:
     """What maintain removes from the quarantine this number of days from now."""
     window = Window.at(NOW + timedelta(days=days_later), 90, 14)
     with connect() as plain:
@@ -54,11 +54,11 @@ def four_fates(ingested: Ingested) -> None:
 def test_documents_leave_and_counts_stay(ingested: Ingested) -> None:
     four_fates(ingested)
     before = counts()
-    assert remove(90) == Removed()
-    assert remove(91) == Removed(settled=2)
+    assert remove(90) == 0
+    assert remove(91) == 2
     assert [held["offset"] for held in quarantined()] == [2, 3]
-    assert remove(97) == Removed()
-    assert remove(98) == Removed(unsettled=2)
+    assert remove(97) == 0
+    assert remove(98) == 2
     assert quarantined() == []
     assert counts() == before
     assert faults() == []
@@ -70,8 +70,8 @@ def test_an_old_version_in_a_new_message_leaves_with_its_day(ingested: Ingested)
     ingested.write(value(**old), b"no time at all")
     days_of = [held["day"] for held in quarantined()]
     assert days_of == [(NOW - timedelta(days=80)).date(), NOW.date()]
-    assert remove(17) == Removed()
-    assert remove(18) == Removed(unsettled=1)
+    assert remove(17) == 0
+    assert remove(18) == 1
     assert [held["offset"] for held in quarantined()] == [1]
     assert faults() == []
 
@@ -80,22 +80,22 @@ def test_a_message_that_arrived_too_late_for_retention_is_seen_for_the_days_of_a
     ingested: Ingested,
 ) -> None:
     ingested.write(value(updatedAt="2001-01-01T00:00:00", version=-1))
-    assert remove(6) == Removed()
-    assert remove(7) == Removed(unsettled=1)
+    assert remove(6) == 0
+    assert remove(7) == 1
 
 
 def test_a_future_version_does_not_stay_for_ever(ingested: Ingested) -> None:
     ingested.write(value(updatedAt="9999-01-01T00:00:00"))
-    assert remove(97) == Removed()
-    assert remove(98) == Removed(unsettled=1)
+    assert remove(97) == 0
+    assert remove(98) == 1
 
 
 def test_a_version_that_is_kept_now_stays_however_long_ago_it_came(ingested: Ingested) -> None:
     """Its time was in the future when it came. A retry can store it now."""
     ingested.write(value(updatedAt=(NOW + timedelta(days=20)).isoformat()))
-    assert remove(98) == Removed()
-    assert remove(117) == Removed()
-    assert remove(118) == Removed(unsettled=1)
+    assert remove(98) == 0
+    assert remove(117) == 0
+    assert remove(118) == 1
 
 
 def test_thousands_leave_in_short_transactions_during_a_retry(ingested: Ingested) -> None:
@@ -103,9 +103,9 @@ def test_thousands_leave_in_short_transactions_during_a_retry(ingested: Ingested
     ingested.write(*[b"bad"] * 2_500)
     with connect() as worker, worker.transaction():
         assert len(messages.lock(worker, Selection(), 10)) == 10
-        assert remove(98) == Removed(unsettled=2_490)
+        assert remove(98) == 2_490
     assert len(quarantined()) == 10
-    assert remove(98) == Removed(unsettled=10)
+    assert remove(98) == 10
     assert counts() == {"next_offset": 2_500, "read": 2_500, "quarantined": 2_500}
     assert faults() == []
 
@@ -117,7 +117,7 @@ def test_a_topic_that_is_read_again_counts_only_what_it_has_read(ingested: Inges
     ingested.claim()
     ingested.next[SOURCE] = 0
     ingested.write(b"bad")
-    assert remove(98) == Removed(unsettled=3)
+    assert remove(98) == 3
     assert faults() == []
     ingested.write(b"bad", b"bad")
     assert counts()["quarantined"] == 3

@@ -25,6 +25,9 @@ from history.daily.days import DayState
 from history.daily.window import Window
 from history.entities import Entity
 from history.seals import finished, seal
+from ingest.quarantine import messages
+from ingest.source.decode import Expired, Rejected, decode
+from ingest.source.message import Message
 from ingest.store import missing_days, outside, transaction
 
 # Replaces an attribute of a module or class, which must exist.
@@ -68,14 +71,24 @@ def _row_in_flight_dropped(replace: Replace) -> None:
 
 
 def _hold_in_vain(replace: Replace) -> None:
-    with_day = outside.Attempt._with_day
-
-    def expire(self: Any, good: Any, old: Any, results: list[Any]) -> Iterator[Any]:
-        results += (outside.Result(row.message, "expired") for row in old)
-        yield from with_day(self, good, (), results)
+    def expire(connection: Connection, given: Any, window: Window, *more: Any) -> list[Any]:
+        old = [each for each in given if _is_old(each, window)]
+        others = [each for each in given if each not in old]
+        stored = outside.store(connection, others, window, *more)
+        return [*((each, "expired", None) for each in old), *stored]
 
     replace(missing_days, "admit_expired", lambda *_: None)
-    replace(outside.Attempt, "_with_day", expire)
+    replace(messages, "store", expire)
+
+
+def _is_old(message: Message, window: Window) -> bool:
+    try:
+        decode(message, window)
+    except Expired:
+        return True
+    except Rejected:
+        pass
+    return False
 
 
 def _filled_in_place(replace: Replace) -> None:

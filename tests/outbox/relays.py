@@ -14,7 +14,6 @@ from django.db import connection
 from annals.embedded.broker import Daemon
 from outbox.conf import Conf
 from outbox.message import IDEMPOTENCY_KEY
-from outbox.models import Bucket
 from outbox.relay.loop import RelayLoop
 from tests import consuming
 from tests.outbox import processes, settings
@@ -72,17 +71,21 @@ def sent(broker: Daemon, topic: str = TOPIC) -> list[Sent]:
         consumer.close()
 
 
+def rows(statement: str) -> list[tuple[Any, ...]]:
+    """What a statement finds in the service's database."""
+    with connection.cursor() as cursor:
+        cursor.execute(statement)
+        return list(cursor.fetchall())
+
+
 def waiting() -> int:
     """How many documents are not sent completely."""
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT count(*) FROM outbox_document WHERE waiting_since IS NOT NULL")
-        [count] = cursor.fetchone()
-    return int(count)
+    return len(rows("SELECT FROM outbox_document WHERE waiting_since IS NOT NULL"))
 
 
 def shares() -> list[int]:
     """How many buckets each relay has; empty while a bucket has none."""
-    owners = Counter(Bucket.objects.values_list("owner_id", flat=True))
+    owners = Counter(owner for (owner,) in rows("SELECT owner FROM outbox_bucket"))
     return [] if None in owners else sorted(owners.values())
 
 

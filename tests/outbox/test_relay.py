@@ -14,7 +14,7 @@ import outbox
 from annals.embedded.broker import Daemon
 from outbox import database
 from outbox.conf import Backoff, Conf
-from outbox.models import Bucket, Document, Relay
+from outbox.models import Document
 from outbox.relay.membership import Membership
 from outbox.relay.queue import Chain, DueReader, Failure, Outcome
 from outbox.relay.sender import Pulse, Sender
@@ -50,8 +50,8 @@ def test_versions_arrive_in_order_each_once(service: str, broker: Daemon, topic:
     assert values == {
         version.idempotency_key.decode(): version.value() for version in stored.versions()
     }
-    assert not Relay.objects.exists()
-    assert not Bucket.objects.exclude(owner=None).exists()
+    assert not relays.rows("SELECT FROM outbox_relay")
+    assert not relays.rows("SELECT FROM outbox_bucket WHERE owner IS NOT NULL")
 
 
 def test_a_relay_that_sleeps_is_woken_by_a_commit(service: str, broker: Daemon, topic: str) -> None:

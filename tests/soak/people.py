@@ -10,11 +10,12 @@ from datetime import UTC, datetime
 from functools import partial
 from urllib.parse import quote
 
-from annals.demo.client import JOURNAL, LOGINS, QUARANTINE, Client
+from annals.demo.client import LOGINS, Client
 from history.entities import ENTITIES, root
 from tests.soak.recorder import Key
 
 NAMES = {entity.table: entity.name for entity in ENTITIES}
+QUARANTINE, JOURNAL = "/admin/ingest/quarantined/", "/admin/journal/"
 READERS = ("support", "auditor", "underwriter", "privacy")
 # A person logs in again after this number of pages.
 SHIFT = 60

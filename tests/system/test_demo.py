@@ -1,5 +1,6 @@
 """scripts/demo as somebody runs it: from another directory, in a path with a space, interrupted."""
 
+import html
 import os
 import re
 import signal
@@ -142,6 +143,17 @@ def address(text: str) -> str:
     return found[0]
 
 
+def change_price(shop: str) -> None:
+    """As a person does it, in the admin of the example shop."""
+    boris = Client(shop, "boris", "boris", csrf_cookie="shop_csrf")
+    listed = boris.screen("/admin/orders/product/?q=KETTLE-17")
+    found = re.search(r"/admin/orders/product/\d+/change/", listed)
+    assert found, listed
+    typed = r'<input type="(?:hidden|text|number)" name="([^"]*)"(?: value="([^"]*)")?'
+    form = {name: html.unescape(value) for name, value in re.findall(typed, boris.screen(found[0]))}
+    assert "errornote" not in boris.open(found[0], {**form, "price": "2590.00", "on_sale": "on"})
+
+
 def test_it_starts_serves_and_leaves_nothing_behind_twice(home: Path) -> None:
     """First with the example shop, then without it, over the same data. An application that was
     never stored is not shown."""
@@ -160,11 +172,12 @@ def test_it_starts_serves_and_leaves_nothing_behind_twice(home: Path) -> None:
     shown = re.search(r"^Shop +http://localhost:(\d+)/admin/$", text, re.MULTILINE)
     assert shown, text
     assert "anna and boris change prices and orders" in text
-    assert "KETTLE-17" in Client(f"http://127.0.0.1:{shown[1]}", "boris", "boris",
-        csrf_cookie="shop_csrf").screen("/admin/orders/product/")  # fmt: skip
-    assert [each["authorName"] for each in client.timeline("product", "KETTLE-17", 5)] == [
-        "Начальные данные"
-    ]
+    change_price(f"http://127.0.0.1:{shown[1]}")
+    until(lambda: len(list(client.timeline("product", "KETTLE-17", 5))) == 2, "it has no new price")
+    newest, first = client.timeline("product", "KETTLE-17", 5)
+    assert (first["authorName"], newest["authorName"]) == ("Начальные данные", "Кузнецов Борис")
+    [price] = [each for each in newest["changes"] if each["path"] == "/price"]
+    assert (price["old"], price["new"]) == ("2490.00", "2590.00")
     assert link[1] in client.screen(link[0].removeprefix(client.address))
     assert all(re.search(rf"^ +{login} ", text, re.MULTILINE) for login in LOGINS)
     demo.process.send_signal(signal.SIGINT)

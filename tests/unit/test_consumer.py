@@ -21,7 +21,7 @@ from ingest.consumer.foresight import Foresight
 from ingest.consumer.lanes import BoundedCache
 from ingest.consumer.positions import Breaker, Positions, Standstill, Tolerance
 from ingest.consumer.worker import Worker
-from ingest.forecast import TIME, Forecast, Log, Outlook
+from ingest.forecast import Forecast, Log, Outlook
 from ingest.source import client
 from ingest.source.brokers import Look
 from ingest.source.client import ASK_AGAIN_SECONDS, Patience, ThrottledLog, Unreachable
@@ -427,7 +427,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 
 def outlook(seconds: float) -> Outlook:
     log = Log(time.time(), 0, 1000, 1.0, 100.0)
-    return Outlook(log, Forecast(time.time() + seconds, TIME, 1000, 0, 3600.0))
+    return Outlook(log, Forecast(time.time() + seconds, 1000, 0, 3600.0))
 
 
 def positions() -> Positions:

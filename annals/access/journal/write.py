@@ -46,7 +46,7 @@ _TIMEOUTS: Final = (
 _INSERT: Final = "INSERT INTO public.{table} ({names}) VALUES {rows}"
 
 
-class JournalError(RuntimeError):
+class JournalError(NotJournaledError):
     """It is not known that the journal has the rows: nothing may be shown."""
 
 
@@ -72,7 +72,7 @@ def write(entries: Collection[Entry], output: TextIO) -> None:
         with connection.wrap_database_errors, psycopg.ClientCursor(connection.connection) as cursor:
             cursor.execute(f"{_TIMEOUTS} {insert}", values)
     except (Error, psycopg.Error) as error:
-        raise JournalError(describe(error)) from error
+        raise JournalError(f"the access journal cannot be written: {describe(error)}") from error
     if settings.ANNALS.journal_log:
         try:
             output.write("".join(map(_line, entries)))
@@ -130,8 +130,8 @@ def record(action: Action, query: str, reason: str = "", **subject: str) -> None
         write([entry], sys.stderr)
     except JournalError as error:
         if settings.ANNALS.journal_failure != "answer":
-            raise
-        log.warning("the access journal cannot be written: %s", error)
+            raise JournalError(f"{error}; nothing was done") from error
+        log.warning("%s", error)
 
 
 def on_roles(user: User, before: Collection[str], after: Collection[str]) -> None:
@@ -144,7 +144,7 @@ def on_roles(user: User, before: Collection[str], after: Collection[str]) -> Non
 
 def on_mark(entity: str, path: str, before: bool, after: bool, **_: Any) -> None:
     was, now = ("marked" if each else "not marked" for each in (before, after))
-    _must_record(Action.OTHER, f"labels load: {path}: {was} -> {now}", entity=entity)
+    record(Action.OTHER, f"labels load: {path}: {was} -> {now}", entity=entity)
 
 
 def on_export(entity: Entity, days: Sequence[Day], options: dict[str, Any], **_: Any) -> None:
@@ -154,14 +154,7 @@ def on_export(entity: Entity, days: Sequence[Day], options: dict[str, Any], **_:
     unmasked = options["unmasked"]
     if unmasked:
         text += ", unmasked"
-    _must_record(Action.EXPORT, text, unmasked or options["reason"], entity=entity.name)
-
-
-def _must_record(*entry: Any, entity: str) -> None:
-    try:
-        record(*entry, entity=entity)
-    except JournalError as error:
-        raise NotJournaledError(f"the access journal cannot be written: {error}") from None
+    record(Action.EXPORT, text, unmasked or options["reason"], entity=entity.name)
 
 
 REFUSED, ANSWERED = (metrics.JOURNAL_FAILURES.labels(each) for each in ("refused", "answered"))
@@ -198,7 +191,7 @@ def _shows_nothing(request: HttpRequest, response: HttpResponse) -> bool:
 def _without_journal(
     request: HttpRequest, response: HttpResponse, error: Exception, look: Look
 ) -> HttpResponse:
-    log.error("the access journal cannot be written: %s", describe(error))
+    log.error("an answer is not in the access journal: %s", describe(error))
     if settings.ANNALS.journal_failure == "answer" and not look.unmasked:
         ANSWERED.inc()
         return response

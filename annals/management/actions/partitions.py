@@ -18,16 +18,20 @@ from psqlextra.partitioning import PostgresPartitioningError
 
 from annals.access import sessions
 from annals.access.journal import days as journal
-from annals.management import archiving, packing_days
+from annals.access.journal.words import Action
+from annals.access.journal.write import record
+from annals.management import packing_days
 from annals.management.verifying import verify_archive, verify_tables
 from history import packing, schema
+from history.archive import decisions, provenance
+from history.archive.restore import release, restore
 from history.archive.store import ArchiveError, Store
 from history.archive.write import DayArchiver, NoArchive
 from history.base import clock
 from history.base.error_text import describe
 from history.base.table import counted, print_table
 from history.daily.canonical import Connection
-from history.daily.days import ForeignTableError, is_packed, partition_name
+from history.daily.days import is_packed, partition_name
 from history.entities import BY_NAME, BY_TABLE, ENTITIES, Entity
 from history.failure.complaints import Complaint
 from history.failure.sentences import known
@@ -41,7 +45,7 @@ from history.partitions.plan import Holds, Policy, plan
 from history.partitions.strategy import DayPartition
 from history.seals import late_rows, verification
 from history.seals.finished import due, seal_days
-from history.seals.seal import NotSealable, seal
+from history.seals.seal import seal
 from history.search_index import backfill as search_retention
 from ingest.completeness.holds import may_get_rows
 from ingest.quarantine import messages as quarantine_retention
@@ -49,16 +53,7 @@ from ingest.store import unstored
 
 Chosen = TypeVar("Chosen", Entity, journal.JournalRows)
 
-BROKEN = (
-    PostgresPartitioningError,
-    DatabaseError,
-    psycopg.Error,
-    ArchiveError,
-    OSError,
-    clock.WrongClockError,
-    NotSealable,
-    verification.SealedDayChangedError,
-)
+BROKEN = (PostgresPartitioningError, DatabaseError, psycopg.Error, OSError, Complaint)
 
 
 class Run:
@@ -190,7 +185,7 @@ class Run:
                     f"{table} {day} is packed: run `partitions unpack {day}` before it is accepted"
                 ) from None
             done = f"partitions maintain --accept-changed {day}"
-            archiving.note(done, rows.name, self.options["why"])
+            record(Action.OTHER, done, self.options["why"], entity=rows.name)
             verification.accept(table, day)
 
     def _archiver(self) -> DayArchiver | NoArchive | None:
@@ -232,7 +227,7 @@ class Run:
         except psycopg.Error as error:
             outcome.failed("retention of search keys and quarantine", error)
         else:
-            outcome.quarantine_removed = gone.settled + gone.unsettled
+            outcome.quarantine_removed = gone
         try:
             outcome.logins_removed = sessions.remove_ended(clock.now())
         except DatabaseError as error:
@@ -284,20 +279,44 @@ class Run:
             )
 
     def _restore(self) -> int:
-        return self._archived(archiving.restoring(_store(), self.options["day"]))
+        store, day = _store(), self.options["day"]
+
+        def act(plain: Connection, entity: Entity) -> str:
+            record(Action.OTHER, f"partitions restore {day}", entity=entity.name)
+            provenance.check(plain, store, entity, day)
+            done = restore(plain, store, entity, day)
+            return f"Restored {entity.table} {day}: {counted(done.rows, 'row')}."
+
+        return self._locked(act)
 
     def _release(self) -> int:
-        return self._archived(archiving.releasing(self.options["day"]))
+        day = self.options["day"]
+
+        def act(plain: Connection, entity: Entity) -> str:
+            release(plain, entity.table, day)
+            return f"Released {entity.table} {day}."
+
+        return self._locked(act)
 
     def _forget(self) -> int:
-        day, why = self.options["day"], self.options["why"]
-        return self._archived(archiving.forgetting(_store(), day, why))
+        return self._decided(decisions.forget, "Removed {} from the archive: {}.")
 
     def _adopt(self) -> int:
-        day, why = self.options["day"], self.options["why"]
-        return self._archived(archiving.adopting(_store(), day, why))
+        return self._decided(decisions.adopt, "The archived rows of {} count: {}.")
 
-    def _archived(self, act: archiving.Act) -> int:
+    def _decided(self, decide: Callable[[Store, str, date, str], int], said: str) -> int:
+        store, day, why = _store(), self.options["day"], self.options["why"]
+
+        def act(_: Connection, entity: Entity) -> str:
+            done = f"partitions {self.options['action']} {day}"
+            record(Action.OTHER, done, why, entity=entity.name)
+            rows = decide(store, entity.table, day, why)
+            return said.format(f"{entity.table} {day}", counted(rows, "row"))
+
+        return self._locked(act)
+
+    def _locked(self, act: Callable[[Connection, Entity], str]) -> int:
+        """Do it for each of the chosen tables, with the lock of maintain's runs."""
         with run_lock():
             return self._for_each(act, self._entities())
 
@@ -318,8 +337,7 @@ class Run:
                 f"{show.size(done.before)} before, {show.size(done.after)} now."
             )
 
-        with run_lock():
-            return self._for_each(act, self._entities())
+        return self._locked(act)
 
     def _seal(self) -> int:
         day = self.options["day"]
@@ -329,10 +347,10 @@ class Run:
             made = seal(plain, rows, day)
             return f"Sealed {rows.table} {day}: {counted(made.rows, 'row')}, {made.seal}"
 
+        if self.options["entity"] != journal.NAME:
+            return self._locked(seal_one)
         with run_lock():
-            if self.options["entity"] == journal.NAME:
-                return self._for_each(seal_one, [journal.ROWS])
-            return self._for_each(seal_one, self._entities())
+            return self._for_each(seal_one, [journal.ROWS])
 
     def _verify(self) -> int:
         name = self.options["entity"]
@@ -350,7 +368,7 @@ class Run:
         for each in chosen:
             try:
                 self.stdout.write(act(connection.connection, each))
-            except (Complaint, ArchiveError, ForeignTableError, OSError, psycopg.Error) as error:
+            except (Complaint, OSError, psycopg.Error) as error:
                 if connection.connection is None or connection.connection.closed:
                     raise  # and so is the lock of the runs
                 self.stderr.write(f"{each.name}: {known(error) or describe(error)}")

@@ -104,16 +104,6 @@ class Migration(migrations.Migration):
                     ],
                     options={"db_table": "inbox_done"},
                 ),
-                migrations.CreateModel(
-                    name="Tally",
-                    fields=[
-                        ("pk", models.CompositePrimaryKey("handler", "what", serialize=False)),
-                        ("handler", models.TextField()),
-                        ("what", models.TextField()),
-                        ("times", models.BigIntegerField()),
-                    ],
-                    options={"db_table": "inbox_tally"},
-                ),
             ],
         ),
     ]
