@@ -197,7 +197,7 @@ class _Bearer(OpenApiAuthenticationExtension):  # type: ignore[no-untyped-call]
 
 
 class _Session(OpenApiAuthenticationExtension):  # type: ignore[no-untyped-call]
-    target_class = "history.api.access.Session"
+    target_class = "rest_framework.authentication.SessionAuthentication"
     name = "session"
 
     def get_security_definition(self, auto_schema: Any) -> Schema:  # noqa: ARG002
@@ -205,7 +205,7 @@ class _Session(OpenApiAuthenticationExtension):  # type: ignore[no-untyped-call]
 
 
 class _Basic(OpenApiAuthenticationExtension):  # type: ignore[no-untyped-call]
-    target_class = "history.api.access.DemoBasic"
+    target_class = "rest_framework.authentication.BasicAuthentication"
     name = "basic"
 
     def get_security_definition(self, auto_schema: Any) -> Schema:  # noqa: ARG002
