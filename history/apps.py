@@ -18,7 +18,6 @@ class HistoryConfig(AppConfig):
         from history.models import FieldLabel
 
         register(lazy("history.kind_tables.undeclared"), Tags.database)
-        register(lazy("history.labels.unmarked"), Tags.database)
         post_migrate.connect(lazy("history.kind_tables.create_missing"), sender=self, weak=False)
         post_migrate.connect(lazy("history.labels.load_shipped"), sender=self, weak=False)
         for changed in (post_save, post_delete):
