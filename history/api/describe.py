@@ -142,9 +142,6 @@ _FALLBACK = OpenApiParameter(
     description="Whether the old service answered; absent where it was not asked.",
     response=[200, 404],
 )
-_TAG = OpenApiParameter(
-    "ETag", str, "header", description="For If-None-Match.", response=[200, 304]
-)
 
 
 _CODES: dict[int, list[str]] = {}
@@ -160,29 +157,25 @@ def call(
     *parameters: OpenApiParameter,
     data: str,
     missing: bool = True,
-    tagged: bool = False,
 ) -> Callable[[V], V]:
     """Describe a call and its query parameters. data: the component of the envelope's data.
-    missing: whether there may be nothing. tagged: whether it answers If-None-Match."""
+    missing: whether there may be nothing."""
     found = object_of({"status": one_of("success"), "data": ref(data)})
     answers: dict[int, OpenApiResponse] = {200: OpenApiResponse(found, "Found.")}
-    if tagged:
-        answers[304] = OpenApiResponse(description="As it was.")
     for status, codes in _CODES.items():
         if status != 404 or missing:
             answers[status] = OpenApiResponse(ref("Error"), ", ".join(codes))
-    headers = [_REQUEST_ID, _RETRY, _FALLBACK, *([_TAG] if tagged else [])]
     described = extend_schema(
         operation_id=name,
         summary=summary,
-        parameters=[*parameters, *headers],
+        parameters=[*parameters, _REQUEST_ID, _RETRY, _FALLBACK],
         responses=answers,
         tags=["completeness" if data == "Store" else "history"],
     )
     names = frozenset(each.name for each in parameters if each.location == "query")
 
     def apply(view: V) -> V:
-        view.accepts, view.tagged = names, tagged
+        view.accepts = names
         return extend_schema_view(get=described)(view)
 
     return apply

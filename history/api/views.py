@@ -66,7 +66,6 @@ class Versions(Timeline):
     describe.FIRST,
     *describe.FORM,
     data="Version",
-    tagged=True,
 )
 class SingleVersion(Call):
     """GET history/{entity}/{id}/versions/{version}"""

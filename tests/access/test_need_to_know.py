@@ -212,14 +212,6 @@ def test_what_the_reader_is_told(people: Store, ruled: Any) -> None:
     assert missing.status_code == 404
 
 
-def test_a_tag_that_the_reader_has_from_before_is_no_answer(people: Store, ruled: Any) -> None:
-    address = "/api/v1/history/product-instance/V1/versions/1"
-    support = login("support")
-    tag = support.get(address).headers["ETag"]
-    ruled("not_vip")
-    assert support.get(address, headers={"If-None-Match": tag}).status_code == 403
-
-
 def test_the_rule_gets_the_document_unmasked_and_the_reader_does_not(
     people: Store, ruled: Any
 ) -> None:
