@@ -1,10 +1,8 @@
 """How a call appears in the OpenAPI document: parameters, answers, errors."""
 
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import TypeVar
 
-from django.conf import settings
-from drf_spectacular.extensions import OpenApiAuthenticationExtension
 from drf_spectacular.utils import (
     OpenApiParameter,
     OpenApiResponse,
@@ -179,27 +177,3 @@ def call(
         return extend_schema_view(get=described)(view)
 
     return apply
-
-
-class _Bearer(OpenApiAuthenticationExtension):  # type: ignore[no-untyped-call]
-    target_class = "annals.access.oidc.bearer.BearerToken"
-    name = "bearer"
-
-    def get_security_definition(self, auto_schema: Any) -> Schema:  # noqa: ARG002
-        return {"type": "http", "scheme": "bearer", "bearerFormat": "JWT"}
-
-
-class _Session(OpenApiAuthenticationExtension):  # type: ignore[no-untyped-call]
-    target_class = "rest_framework.authentication.SessionAuthentication"
-    name = "session"
-
-    def get_security_definition(self, auto_schema: Any) -> Schema:  # noqa: ARG002
-        return {"type": "apiKey", "in": "cookie", "name": settings.SESSION_COOKIE_NAME}
-
-
-class _Basic(OpenApiAuthenticationExtension):  # type: ignore[no-untyped-call]
-    target_class = "rest_framework.authentication.BasicAuthentication"
-    name = "basic"
-
-    def get_security_definition(self, auto_schema: Any) -> Schema:  # noqa: ARG002
-        return {"type": "http", "scheme": "basic", "description": "In demo mode only."}
