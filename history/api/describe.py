@@ -144,8 +144,8 @@ _FALLBACK = OpenApiParameter(
 
 _CODES: dict[int, list[str]] = {}
 for _, _status, _code in errors.KINDS:
-    # No call answers these: they are of addresses without one.
-    if _code not in ("unknown_address", "no_applications", *_CODES.get(_status, ())):
+    # No call answers unknown_address: it is of addresses without one.
+    if _code not in ("unknown_address", *_CODES.get(_status, ())):
         _CODES.setdefault(_status, []).append(_code)
 
 

@@ -131,7 +131,7 @@ def test_a_kind_that_stands_alone_from_message_to_archive(env: dict[str, str]) -
     assert "productInstanceId" not in hit
     for name in ("applications", "application at"):
         status, answer = shown[name]
-        assert (status, answer["error"]["code"]) == (404, "no_applications")
+        assert (status, answer["error"]["code"]) == (404, "unknown_address")
     assert shown["schema"][0] == 200
     document = json.dumps(shown["schema"][1])
     assert '"order"' in document
