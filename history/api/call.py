@@ -173,12 +173,10 @@ class Call(Options):
 
 def _check_address(request: Request, address: Mapping[str, str]) -> None:
     """Refuse an id that no entity can have. Django would read the byte %FF as the text "%FF"."""
-    name = next((name for name in ("id", "productInstanceId") if name in address), None)
-    if name is None:
-        return
-    try:
-        request.META.get(RAW_PATH, "").encode("latin-1").decode()
-    except UnicodeDecodeError:
-        raise BadParameterError(name, _("has bytes that are not UTF-8")) from None
-    if "\0" in address[name]:
-        raise BadParameterError(name, _("has a NUL character"))
+    for name in address.keys() & {"id", "productInstanceId"}:
+        try:
+            request.META.get(RAW_PATH, "").encode("latin-1").decode()
+        except UnicodeDecodeError:
+            raise BadParameterError(name, _("has bytes that are not UTF-8")) from None
+        if "\0" in address[name]:
+            raise BadParameterError(name, _("has a NUL character"))
