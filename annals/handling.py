@@ -3,6 +3,7 @@
 import logging
 import time
 from collections.abc import Callable
+from typing import Any
 
 from django.conf import settings
 from django.core.handlers.wsgi import WSGIRequest
@@ -11,6 +12,7 @@ from django.template.loader import render_to_string
 from django.utils import translation
 
 from annals import metrics
+from history.addresses import RAW_PATH
 from history.api import errors
 from history.base.language import language_of
 from history.blocks.form import DamagedBlockError
@@ -24,6 +26,11 @@ log = logging.getLogger(__name__)
 class Utf8Request(WSGIRequest):
     """A request whose texts are UTF-8, whatever charset its Content-Type names. Django takes any
     codec of Python for them. At some of these it fails before any middleware runs."""
+
+    def __init__(self, environ: dict[str, Any]) -> None:
+        raw = environ.get("PATH_INFO", "")
+        super().__init__(environ)
+        self.META[RAW_PATH] = raw  # a byte that is no UTF-8 is %FF in Django's own
 
     @property
     def encoding(self) -> None:

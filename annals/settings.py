@@ -125,6 +125,8 @@ AUTHENTICATION_BACKENDS = [
     "annals.access.local_logins.BreakGlassLogins",
     "annals.access.oidc.backend.ProviderBackend",
 ]
+if ANNALS.demo:  # each call of the API verifies a password
+    PASSWORD_HASHERS = ["annals.access.local_logins.DemoHasher"]
 # Of the link of `annals breakglass`.
 PASSWORD_RESET_TIMEOUT = 600
 LOGIN_URL = "admin:login"
@@ -179,8 +181,8 @@ REST_FRAMEWORK: dict[str, Any] = {
     "DEFAULT_SCHEMA_CLASS": "drf_spectacular.openapi.AutoSchema",
     "DEFAULT_AUTHENTICATION_CLASSES": [
         "annals.access.oidc.bearer.BearerToken",
-        *(["history.api.access.DemoBasic"] if ANNALS.demo else []),
-        "history.api.access.Session",
+        *(["rest_framework.authentication.BasicAuthentication"] if ANNALS.demo else []),
+        "rest_framework.authentication.SessionAuthentication",
     ],
     "DEFAULT_PERMISSION_CLASSES": ["history.api.access.MayRead"],
     "DEFAULT_CONTENT_NEGOTIATION_CLASS": "history.api.answers.OneForm",

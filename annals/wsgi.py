@@ -9,7 +9,7 @@ from annals.start import prepare
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "annals.settings")
 prepare(["runserver"])
-_django = get_wsgi_application()
+application = get_wsgi_application()
 
 from functools import partial  # noqa: E402 - all of them need Django's settings
 from importlib import import_module  # noqa: E402
@@ -19,7 +19,6 @@ from django.db import connections  # noqa: E402
 
 from annals.access.grants import LIMITS, WEB  # noqa: E402
 from annals.handling import Utf8Request  # noqa: E402
-from history.addresses import keeping_raw_path  # noqa: E402
 from history.database import privileges, session  # noqa: E402
 from ingest.store.session import connect  # noqa: E402
 
@@ -38,5 +37,4 @@ if not settings.ANNALS.demo:
 # Else the first request of each process would import all pages, and others wait for it.
 import_module(settings.ROOT_URLCONF)
 gc.freeze()  # what exists now stays: no collection in a request needs to examine it
-_django.request_class = Utf8Request
-application = keeping_raw_path(_django)
+application.request_class = Utf8Request

@@ -1,8 +1,6 @@
 """The parts of an address that name an entity, for the API and for the screens."""
 
 import re
-from collections.abc import Callable, Iterable
-from typing import Any
 
 from django.urls import register_converter
 
@@ -43,20 +41,8 @@ _WRITTEN = {dots: written for written, dots in _DOTS.items()}
 register_converter(EntityName, "entity")
 register_converter(Id, "id")
 
-# In the WSGI environment: the path before Django decodes it, its bytes as characters up to 255.
+# In request.META: the path before Django decodes it, its bytes as characters up to 255.
 RAW_PATH = "annals.path"
 KIND = "<entity:entity>"
 ID = "<id:id>"
 APPLICATION_ID = "<id:productInstanceId>"
-
-
-def keeping_raw_path(
-    application: Callable[..., Iterable[bytes]],
-) -> Callable[..., Iterable[bytes]]:
-    """A WSGI application that also gets the path as RAW_PATH, before Django decodes it."""
-
-    def keeping(environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
-        environ[RAW_PATH] = environ.get("PATH_INFO", "")
-        return application(environ, start_response)
-
-    return keeping

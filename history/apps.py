@@ -18,13 +18,11 @@ class HistoryConfig(AppConfig):
         from history.models import FieldLabel
 
         register(lazy("history.kind_tables.undeclared"), Tags.database)
-        register(lazy("history.labels.unmarked"), Tags.database)
         post_migrate.connect(lazy("history.kind_tables.create_missing"), sender=self, weak=False)
         post_migrate.connect(lazy("history.labels.load_shipped"), sender=self, weak=False)
         for changed in (post_save, post_delete):
             changed.connect(lazy("history.labels.forget"), sender=FieldLabel, weak=False)
-        for path in ("history.masking.logins.forget", "history.masking.reader.forget"):
-            forget = lazy(path)
-            for grants in (User.groups, User.user_permissions, Group.permissions):
-                m2m_changed.connect(forget, sender=grants.through, weak=False)
-            post_save.connect(forget, sender=User, weak=False)
+        forget = lazy("history.masking.reader.forget")
+        for grants in (User.groups, User.user_permissions, Group.permissions):
+            m2m_changed.connect(forget, sender=grants.through, weak=False)
+        post_save.connect(forget, sender=User, weak=False)

@@ -11,8 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-from django.core.checks import CheckMessage, Warning
-from django.db import connections, transaction
+from django.db import transaction
 
 from history.base.signals import mark_changed
 from history.entities import BY_NAME, ENTITIES
@@ -63,12 +62,15 @@ class _Place:
 
 class Catalogue:
     """All labels, to be looked up by path. An exact segment has priority over `*`, nearer the root
-    first; a label for one kind of entity has priority over one for every kind."""
+    first; a label for one kind of entity has priority over one for every kind. What the file of
+    kinds marks as sensitive is marked, whatever the entries say."""
 
     def __init__(self, entries: Iterable[FieldLabel] = ()) -> None:
         self._trees: dict[str, _Place] = {}
         self._found: dict[tuple[str, str], Label | None] = {}
-        self._sensitive: dict[str, set[str]] = {}
+        self._sensitive = {
+            kind.name: {each.path for each in kind.labels if each.sensitive} for kind in ENTITIES
+        }
         self._named: list[tuple[str, str, Label]] = []
         for entry in entries:
             if entry.sensitive:
@@ -81,8 +83,6 @@ class Catalogue:
 
     def sensitive(self, entity: str) -> tuple[str, ...]:
         """The paths that are marked sensitive for this kind or for every kind, sorted."""
-        if not self._sensitive:
-            return ()
         of_all, own = self._sensitive.get("", set()), self._sensitive.get(entity, set())
         return tuple(sorted(of_all | own))
 
@@ -259,31 +259,6 @@ def load_shipped(**_: object) -> None:
     if declared:
         FieldLabel.objects.bulk_create(declared, ignore_conflicts=True)
         forget()
-
-
-def unmarked(*, databases: list[str] | None = None, **_: Any) -> list[CheckMessage]:
-    """Warning history.W002 for each field that the file of kinds marks as sensitive and the
-    catalogue does not: migrate changes no label that is there, and the catalogue is what masks."""
-    marked = [(kind.name, each.path) for kind in ENTITIES for each in kind.labels if each.sensitive]
-    found: list[CheckMessage] = []
-    for alias in (databases or []) if marked else []:
-        if FieldLabel._meta.db_table not in connections[alias].introspection.table_names():
-            continue
-        entries = FieldLabel.objects.using(alias).filter(sensitive=True, entity__in=["", *BY_NAME])
-        masks = Catalogue(entries)
-        found += [
-            Warning(
-                f"The field {path} of {kind} is marked as sensitive in the file of kinds and not "
-                "in the catalogue of labels: everybody who reads the history sees it.",
-                hint="Mark it with `annals labels load`, or remove the mark from the file. If it "
-                "is new, run `annals migrate`. See docs/kinds.md.",
-                obj=f"PostgreSQL ({alias})",
-                id="history.W002",
-            )
-            for kind, path in marked
-            if path not in masks.sensitive(kind)
-        ]
-    return found
 
 
 def _declared(kind: str, label: DeclaredLabel) -> FieldLabel:

@@ -2,11 +2,10 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
-from typing import Any, ClassVar, TypedDict, cast
+from typing import Any, ClassVar, TypedDict
 
-from django.http import HttpRequest, HttpResponse
-from django.utils.cache import get_conditional_response, patch_vary_headers, set_response_etag
+from django.http import HttpResponse
+from django.utils.cache import patch_vary_headers
 from django.utils.translation import gettext as _
 from rest_framework.request import Request
 from rest_framework.response import Response
@@ -122,12 +121,10 @@ class Question:
 
 
 class Call(Options):
-    """A call of the API. describe.call sets `accepts`, the names of its query parameters, and
-    `tagged`: whether answers have an ETag, and 304 says that the client has it."""
+    """A call of the API. describe.call sets `accepts`, the names of its query parameters."""
 
     permission: ClassVar[str] = access.READ_HISTORY
     accepts: ClassVar[frozenset[str]] = frozenset()
-    tagged: ClassVar[bool] = False
     with_completeness: ClassVar[bool] = True
     dear: ClassVar[bool] = False  # reads many versions for one answer: see requests.worker_shares
     reader: Reader | None = None
@@ -140,8 +137,6 @@ class Call(Options):
             answer.headers[OLD_SERVICE] = state.value
             if state is AskedState.FAILED:
                 answer.headers.setdefault("Retry-After", str(int(PAUSE_SECONDS)))
-        if self.tagged and answer.status_code == 200:
-            answer.add_post_render_callback(partial(_compared, request._request))
         return answer
 
     def get(self, request: Request, **address: str) -> Response:
@@ -176,20 +171,12 @@ class Call(Options):
         raise NotImplementedError
 
 
-def _compared(request: HttpRequest, response: HttpResponse) -> HttpResponse:
-    set_response_etag(response)
-    found = get_conditional_response(request, etag=response.headers["ETag"], response=response)
-    return cast(HttpResponse, found)
-
-
 def _check_address(request: Request, address: Mapping[str, str]) -> None:
     """Refuse an id that no entity can have. Django would read the byte %FF as the text "%FF"."""
-    name = next((name for name in ("id", "productInstanceId") if name in address), None)
-    if name is None:
-        return
-    try:
-        request.META.get(RAW_PATH, "").encode("latin-1").decode()
-    except UnicodeDecodeError:
-        raise BadParameterError(name, _("has bytes that are not UTF-8")) from None
-    if "\0" in address[name]:
-        raise BadParameterError(name, _("has a NUL character"))
+    for name in address.keys() & {"id", "productInstanceId"}:
+        try:
+            request.META.get(RAW_PATH, "").encode("latin-1").decode()
+        except UnicodeDecodeError:
+            raise BadParameterError(name, _("has bytes that are not UTF-8")) from None
+        if "\0" in address[name]:
+            raise BadParameterError(name, _("has a NUL character"))

@@ -1,10 +1,8 @@
 """How a call appears in the OpenAPI document: parameters, answers, errors."""
 
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import TypeVar
 
-from django.conf import settings
-from drf_spectacular.extensions import OpenApiAuthenticationExtension
 from drf_spectacular.utils import (
     OpenApiParameter,
     OpenApiResponse,
@@ -142,15 +140,12 @@ _FALLBACK = OpenApiParameter(
     description="Whether the old service answered; absent where it was not asked.",
     response=[200, 404],
 )
-_TAG = OpenApiParameter(
-    "ETag", str, "header", description="For If-None-Match.", response=[200, 304]
-)
 
 
 _CODES: dict[int, list[str]] = {}
 for _, _status, _code in errors.KINDS:
-    # No call answers these: they are of addresses without one.
-    if _code not in ("unknown_address", "no_applications", *_CODES.get(_status, ())):
+    # No call answers unknown_address: it is of addresses without one.
+    if _code not in ("unknown_address", *_CODES.get(_status, ())):
         _CODES.setdefault(_status, []).append(_code)
 
 
@@ -160,53 +155,25 @@ def call(
     *parameters: OpenApiParameter,
     data: str,
     missing: bool = True,
-    tagged: bool = False,
 ) -> Callable[[V], V]:
     """Describe a call and its query parameters. data: the component of the envelope's data.
-    missing: whether there may be nothing. tagged: whether it answers If-None-Match."""
+    missing: whether there may be nothing."""
     found = object_of({"status": one_of("success"), "data": ref(data)})
     answers: dict[int, OpenApiResponse] = {200: OpenApiResponse(found, "Found.")}
-    if tagged:
-        answers[304] = OpenApiResponse(description="As it was.")
     for status, codes in _CODES.items():
         if status != 404 or missing:
             answers[status] = OpenApiResponse(ref("Error"), ", ".join(codes))
-    headers = [_REQUEST_ID, _RETRY, _FALLBACK, *([_TAG] if tagged else [])]
     described = extend_schema(
         operation_id=name,
         summary=summary,
-        parameters=[*parameters, *headers],
+        parameters=[*parameters, _REQUEST_ID, _RETRY, _FALLBACK],
         responses=answers,
         tags=["completeness" if data == "Store" else "history"],
     )
     names = frozenset(each.name for each in parameters if each.location == "query")
 
     def apply(view: V) -> V:
-        view.accepts, view.tagged = names, tagged
+        view.accepts = names
         return extend_schema_view(get=described)(view)
 
     return apply
-
-
-class _Bearer(OpenApiAuthenticationExtension):  # type: ignore[no-untyped-call]
-    target_class = "annals.access.oidc.bearer.BearerToken"
-    name = "bearer"
-
-    def get_security_definition(self, auto_schema: Any) -> Schema:  # noqa: ARG002
-        return {"type": "http", "scheme": "bearer", "bearerFormat": "JWT"}
-
-
-class _Session(OpenApiAuthenticationExtension):  # type: ignore[no-untyped-call]
-    target_class = "history.api.access.Session"
-    name = "session"
-
-    def get_security_definition(self, auto_schema: Any) -> Schema:  # noqa: ARG002
-        return {"type": "apiKey", "in": "cookie", "name": settings.SESSION_COOKIE_NAME}
-
-
-class _Basic(OpenApiAuthenticationExtension):  # type: ignore[no-untyped-call]
-    target_class = "history.api.access.DemoBasic"
-    name = "basic"
-
-    def get_security_definition(self, auto_schema: Any) -> Schema:  # noqa: ARG002
-        return {"type": "http", "scheme": "basic", "description": "In demo mode only."}

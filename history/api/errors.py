@@ -5,7 +5,7 @@
 | 400 | bad_parameter, with `parameter`; bad_request |
 | 401 | not_authenticated |
 | 403 | no_permission, need_to_know |
-| 404 | unknown_entity, not_found, older_than_retention, no_applications, unknown_address |
+| 404 | unknown_entity, not_found, older_than_retention, unknown_address |
 | 405 | method_not_allowed |
 | 500 | internal_error, damaged |
 | 503 | unavailable, archive_unavailable, journal_unavailable, busy, with Retry-After; too_long |
@@ -56,10 +56,6 @@ class UnknownEntityError(LookupError):
     """No kind of entity has this name."""
 
 
-class NoApplicationsError(LookupError):
-    """No main kind is declared, so there are no applications."""
-
-
 class UnknownAddressError(LookupError):
     """The API has no call at this address."""
 
@@ -84,7 +80,6 @@ KINDS: tuple[tuple[type[Exception] | tuple[type[Exception], ...], int, str], ...
     (OlderThanRetentionError, 404, "older_than_retention"),
     (NoVersionError, 404, "not_found"),
     (UnknownEntityError, 404, "unknown_entity"),
-    (NoApplicationsError, 404, "no_applications"),
     ((UnknownAddressError, Http404), 404, "unknown_address"),
     ((exceptions.NotAuthenticated, exceptions.AuthenticationFailed), 401, "not_authenticated"),
     (NeedToKnowError, 403, "need_to_know"),
@@ -99,7 +94,6 @@ KINDS: tuple[tuple[type[Exception] | tuple[type[Exception], ...], int, str], ...
 MESSAGES: Mapping[str, Promise | str] = {
     "bad_request": _("the request is malformed: its host, its size or its parameters"),
     "no_permission": _("this login has no permission to read this"),
-    "no_applications": _("no kind of entity here is an application: each stands alone"),
     "unknown_address": _("the API has no such address; see /api/docs/"),
     "method_not_allowed": _("this address takes GET, HEAD and OPTIONS only"),
     "archive_unavailable": _("the archive cannot be read; try again later, or without it"),

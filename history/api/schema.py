@@ -3,6 +3,7 @@
 from functools import cache
 from typing import Any
 
+from django.conf import settings
 from django.http import HttpResponse
 from drf_spectacular.generators import SchemaGenerator
 from drf_spectacular.renderers import OpenApiJsonRenderer2
@@ -41,7 +42,18 @@ class Schema(OpenSchema, SpectacularAPIView):
 @cache
 def document() -> bytes:
     """The document. Made once in a process: it is large, and everybody may ask for it."""
-    with patched_settings({"APPEND_COMPONENTS": {"schemas": COMPONENTS}}):
+    ways: dict[str, Any] = {
+        "bearer": {"type": "http", "scheme": "bearer", "bearerFormat": "JWT"},
+        "session": {"type": "apiKey", "in": "cookie", "name": settings.SESSION_COOKIE_NAME},
+    }
+    if settings.ANNALS.demo:
+        ways["basic"] = {"type": "http", "scheme": "basic", "description": "In demo mode only."}
+    changed = {
+        "APPEND_COMPONENTS": {"schemas": COMPONENTS, "securitySchemes": ways},
+        "AUTHENTICATION_WHITELIST": [],
+        "SECURITY": [{name: []} for name in ways],
+    }
+    with patched_settings(changed):
         found = SchemaGenerator().get_schema(request=None, public=True)  # type: ignore[no-untyped-call]
     made: bytes = OpenApiJsonRenderer2().render(found)
     return made

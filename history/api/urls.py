@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 from django.http import HttpResponseBase
-from django.urls import URLPattern, path, re_path
+from django.urls import path, re_path
 from django.views.decorators.gzip import gzip_page
 
 from history.addresses import APPLICATION_ID, ID
@@ -20,16 +20,11 @@ def _call(view: type[Call]) -> Callable[..., HttpResponseBase]:
     return gzip_page(view.as_view())
 
 
-def _of_applications() -> list[URLPattern]:
-    """The calls about applications; where all kinds stand alone, one that says so."""
-    if ROOT is None:
-        return [re_path("^applications/", _call(views.NoApplications))]
-    return [
-        path(f"{APPLICATION}/history", _call(applications.ApplicationTimeline)),
-        path(f"{APPLICATION}/at", _call(applications.ApplicationAt)),
-    ]
-
-
+# Where all kinds stand alone there are none.
+of_applications = [
+    path(f"{APPLICATION}/history", _call(applications.ApplicationTimeline)),
+    path(f"{APPLICATION}/at", _call(applications.ApplicationAt)),
+]
 urlpatterns = [
     path(f"{ENTITY}/compare", _call(views.Compare)),
     path(f"{ENTITY}/at", _call(views.At)),
@@ -38,7 +33,7 @@ urlpatterns = [
     path(f"{ENTITY}/versions", _call(views.Versions)),
     path(f"{ENTITY}/versions/<str:version>", _call(views.SingleVersion)),
     path(ENTITY, _call(views.Timeline)),
-    *_of_applications(),
+    *(of_applications if ROOT else []),
     path("search", _call(applications.Search)),
     path("trace", _call(trace.Trace)),
     re_path("", _call(views.UnknownAddress)),

@@ -11,7 +11,7 @@ from history import timeline
 from history.api import answers, describe
 from history.api.answers import Answer
 from history.api.call import Call, Question
-from history.api.errors import NoApplicationsError, UnknownAddressError
+from history.api.errors import UnknownAddressError
 from history.api.parameters import whole_number
 from history.record import MAX_VERSION, ChangeType
 from history.timeline import Include, Query, Sort
@@ -66,7 +66,6 @@ class Versions(Timeline):
     describe.FIRST,
     *describe.FORM,
     data="Version",
-    tagged=True,
 )
 class SingleVersion(Call):
     """GET history/{entity}/{id}/versions/{version}"""
@@ -180,14 +179,6 @@ class Blame(Call):
             **answers.version(found.newest, question.output),
             **answers.leaves(found.leaves, question.output, question.after("leavesAfter")),
         }
-
-
-@extend_schema_view(get=extend_schema(exclude=True))
-class NoApplications(Call):
-    """Every address under applications/ where no main kind is declared."""
-
-    def get(self, request: Request, **address: str) -> Response:  # noqa: ARG002
-        raise NoApplicationsError
 
 
 @extend_schema_view(get=extend_schema(exclude=True))

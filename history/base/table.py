@@ -1,45 +1,34 @@
 """A number and its noun, and tables, in what commands print. The screens have ngettext."""
 
-import io
 import shutil
 from collections.abc import Collection
-from typing import Protocol
+from io import StringIO, TextIOBase
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rich.table import Table
 
 # Of a file or pipe: as wide as the table is.
 NO_WIDTH = 10_000
 
 
-class Output(Protocol):
-    def write(self, msg: str) -> object: ...
+def columns(*names: str, right: Collection[str] = ()) -> "Table":
+    """A table, to which add_row() adds a text for each column. right: columns of numbers."""
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False, header_style="", padding=(0, 2, 0, 0))
+    for name in names:
+        table.add_column(name, justify="right" if name in right else "left", overflow="fold")
+    return table
 
 
-class Table:
-    """Columns with a name each, and rows of texts. right: columns of numbers."""
-
-    def __init__(self, *columns: str, right: Collection[str] = ()) -> None:
-        self.columns = columns
-        self.right = right
-        self.rows: list[tuple[str, ...]] = []
-
-    def add(self, *cells: str) -> None:
-        """Add a row: a text for each column."""
-        self.rows.append(cells)
-
-
-def print_table(out: Output, table: Table) -> None:
+def print_table(out: TextIOBase, table: "Table") -> None:
     """Write the table to a command's output; on a terminal in its width."""
     from rich.console import Console
-    from rich.table import Table as Layout
 
-    layout = Layout(box=None, pad_edge=False, header_style="", padding=(0, 2, 0, 0))
-    for name in table.columns:
-        layout.add_column(name, justify="right" if name in table.right else "left", overflow="fold")
-    for row in table.rows:
-        layout.add_row(*row)
-    is_terminal = getattr(out, "isatty", bool)()
-    width = shutil.get_terminal_size().columns if is_terminal else NO_WIDTH
-    text = io.StringIO()
-    Console(file=text, width=width, markup=False, emoji=False, highlight=False).print(layout)
+    width = shutil.get_terminal_size().columns if out.isatty() else NO_WIDTH
+    text = StringIO()
+    Console(file=text, width=width, markup=False, emoji=False, highlight=False).print(table)
     out.write("\n".join(line.rstrip() for line in text.getvalue().splitlines()))
 
 

@@ -21,11 +21,6 @@ SELECT EXISTS (SELECT FROM pg_dist_node WHERE groupid = 0),
     (SELECT count(*) FROM pg_dist_node WHERE noderole = 'primary' AND shouldhaveshards),
     (SELECT pg_has_role(relowner, 'USAGE') FROM pg_class WHERE oid = to_regclass(%s))
 """
-_BY_APPLICATION: Final[LiteralString] = """
-SELECT logicalrelid::text FROM pg_dist_partition
-WHERE column_to_column_name(logicalrelid, partkey) = 'product_instance_id'
-    AND logicalrelid::text = ANY(%s) ORDER BY 1 LIMIT 1
-"""
 _AWAY: Final[LiteralString] = """
 SELECT nodename || ':' || nodeport, split_part(result, E'\\n', 1)
 FROM run_command_on_workers('SELECT 1') WHERE NOT success ORDER BY 1 LIMIT 1
@@ -76,11 +71,6 @@ def check(connection: Connection, partitions: Iterable[Partition]) -> None:
         raise NotDistributableError(f"the worker {node} does not answer this login: {said}")
     if not owner:
         raise NotDistributableError("only the owner of the tables can distribute them")
-    if (other := connection.execute(_BY_APPLICATION, [[*DISTRIBUTED_BY]]).fetchone()) is not None:
-        raise NotDistributableError(
-            f"{other[0]} is distributed by application, as before the first release with clusters: "
-            "bring its rows into a new installation, see docs/citus.md"
-        )
     _check_partitions(partitions)
 
 

@@ -2,7 +2,10 @@
 
 from argparse import ArgumentTypeError
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import date
+from functools import partial
+from typing import TypeVar
 
 MOST_ID = 2**63 - 1
 MOST_PORT = 65_535
@@ -10,34 +13,25 @@ MOST_DAYS = 36_500
 MOST_SECONDS = 7 * 86_400.0
 
 
+N = TypeVar("N", int, float)
+
+
 def whole(low: int, high: int) -> Callable[[str], int]:
     """Reads a whole number from low to high, both included."""
-
-    def read(text: str) -> int:
-        try:
-            number = int(text)
-        except ValueError:
-            number = None
-        if number is None or not low <= number <= high:
-            raise ArgumentTypeError(f"{text!r} is not a whole number from {low} to {high}")
-        return number
-
-    return read
+    return partial(_read, int, "whole number", low, high)
 
 
 def number(low: float, high: float) -> Callable[[str], float]:
     """Reads a number from low to high, both included."""
+    return partial(_read, float, "number", low, high)
 
-    def read(text: str) -> float:
-        try:
-            given = float(text)
-        except ValueError:
-            given = float("nan")
-        if not low <= given <= high:  # also false for nan
-            raise ArgumentTypeError(f"{text!r} is not a number from {low:g} to {high:g}")
-        return given
 
-    return read
+def _read(kind: type[N], name: str, low: N, high: N, text: str) -> N:
+    with suppress(ValueError):
+        given = kind(text)
+        if low <= given <= high:  # false for nan
+            return given
+    raise ArgumentTypeError(f"{text!r} is not a {name} from {low:n} to {high:n}")
 
 
 def day(text: str) -> date:

@@ -51,28 +51,42 @@ class Viewer:
         return self._clear
 
 
-# By login and permission: until when it is remembered, and whether it is given.
-_known: dict[tuple[object, str], tuple[float, bool]] = {}
+# By login, permission and whether it must be given: until when it is remembered, and the answer.
+_known: dict[tuple[object, str, bool], tuple[float, bool]] = {}
+
+
+def may(user: Caller | None, permission: str) -> bool:
+    """Whether the user is logged in and has the permission. A superuser has every one."""
+    return _remembered(user, permission, given=False)
 
 
 def holds(user: Caller | None, permission: str) -> bool:
     """Whether the permission was given to this login, or to a group of it: to be a superuser is not
-    enough. Remembered for REMEMBERED_SECONDS."""
+    enough."""
+    return _remembered(user, permission, given=True)
+
+
+def _remembered(user: Caller | None, permission: str, given: bool) -> bool:
+    """The answer, for REMEMBERED_SECONDS or until this process changes a permission."""
     if user is None or not user.is_authenticated or not user.is_active:
         return False
     if not isinstance(user, User):
         return user.has_perm(permission)
-    asked = (user.pk, permission)
+    asked = (user.pk, permission, given)
     until, granted = _known.get(asked, (0.0, False))
     if until > time.monotonic():
         return granted
-    app, _, codename = permission.partition(".")
-    given = Permission.objects.filter(Q(user=user) | Q(group__user=user))
-    granted = given.filter(content_type__app_label=app, codename=codename).exists()
+    granted = _given(user, permission) if given else user.has_perm(permission)
     if len(_known) >= REMEMBERED:
         _known.clear()
     _known[asked] = (time.monotonic() + REMEMBERED_SECONDS, granted)
     return granted
+
+
+def _given(user: User, permission: str) -> bool:
+    app, _, codename = permission.partition(".")
+    given = Permission.objects.filter(Q(user=user) | Q(group__user=user))
+    return given.filter(content_type__app_label=app, codename=codename).exists()
 
 
 def forget(**_: object) -> None:

@@ -4,11 +4,14 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
 from itertools import groupby
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from history.base.table import Table, counted
+from history.base.table import columns, counted
 from history.partitions.catalog import Partition
 from history.partitions.plan import PlanLine
+
+if TYPE_CHECKING:
+    from rich.table import Table
 
 NUMBERS = ("~rows", "bytes")
 
@@ -23,12 +26,12 @@ def size(count: int) -> str:
     return f"{amount:.1f} TiB"
 
 
-def partitions(parts: Iterable[Partition]) -> Table:
+def partitions(parts: Iterable[Partition]) -> "Table":
     """One line for each partition."""
     names = ("partition", "from (UTC)", "to (UTC)", "~rows", "bytes", "state", "ours")
-    table = Table(*names, right=NUMBERS)
+    table = columns(*names, right=NUMBERS)
     for part in parts:
-        table.add(
+        table.add_row(
             part.name,
             _moment(part.start),
             _moment(part.end),
@@ -40,12 +43,12 @@ def partitions(parts: Iterable[Partition]) -> Table:
     return table
 
 
-def plan(lines: Iterable[PlanLine], each: bool = False) -> Table:
+def plan(lines: Iterable[PlanLine], each: bool = False) -> "Table":
     """One line for each partition, or for each run with the same action and reason."""
     names = ("table", "action", "partitions", "from (UTC)", "to (UTC)", "~rows", "bytes", "why")
-    table = Table(*names, right=NUMBERS)
+    table = columns(*names, right=NUMBERS)
     for count, line in [(1, line) for line in lines] if each else _merged(lines):
-        table.add(
+        table.add_row(
             line.table,
             line.action,
             line.name if count == 1 else counted(count, "day"),

@@ -25,7 +25,6 @@ from tests.access.issuer import Issuer
 from tests.access.test_hostile import ask
 from tests.access.test_masking_properties import addresses, leaks, login, mark, whole_answer
 from tests.db.store import HOST, T0, Store
-from tests.unmask_form import opened
 
 ROOM = "tests.access.test_need_to_know"
 PERSON = BY_NAME["participant-role"]
@@ -213,14 +212,6 @@ def test_what_the_reader_is_told(people: Store, ruled: Any) -> None:
     assert missing.status_code == 404
 
 
-def test_a_tag_that_the_reader_has_from_before_is_no_answer(people: Store, ruled: Any) -> None:
-    address = "/api/v1/history/product-instance/V1/versions/1"
-    support = login("support")
-    tag = support.get(address).headers["ETag"]
-    ruled("not_vip")
-    assert support.get(address, headers={"If-None-Match": tag}).status_code == 403
-
-
 def test_the_rule_gets_the_document_unmasked_and_the_reader_does_not(
     people: Store, ruled: Any
 ) -> None:
@@ -237,7 +228,6 @@ def test_unmasking_asks_the_rule_too(people: Store, ruled: Any) -> None:
     address = "/admin/history/product-instance/{}/versions/1/unmask/"
     officer, form = login("privacy"), {"reason": "request 7", "path": "/name"}
     assert officer.post(address.format("V1"), form).status_code == 403
-    form |= opened(officer, f"{address.format('A1')}?path=/name")
     assert officer.post(address.format("A1"), form).status_code == 200
 
 

@@ -124,16 +124,6 @@ def test_a_worker_that_does_not_answer_is_named_before_anything_is_done(filled: 
             needed.check(plain, [])
 
 
-def test_tables_that_were_distributed_by_application_are_refused(filled: Citus) -> None:
-    plain = filled.raw()
-    with plain.transaction(force_rollback=True):
-        distribution.one_by_one(plain)
-        plain.execute(f"ALTER TABLE {CHILD.table} DROP CONSTRAINT {CHILD.table}_pkey")
-        plain.execute(f"SELECT create_distributed_table('{CHILD.table}', 'product_instance_id')")
-        with pytest.raises(needed.NotDistributableError, match="is distributed by application"):
-            needed.check(plain, [])
-
-
 def test_a_worker_is_not_migrated(filled: Citus) -> None:
     with served_by(filled.urls[1]):
         with pytest.raises(CommandError, match="names a worker of a Citus cluster"):

@@ -7,10 +7,12 @@ from typing import Any
 
 import pytest
 from django.contrib.auth.models import User
+from django.core.handlers.wsgi import WSGIHandler
 from django.core.signals import request_finished, request_started
 from django.db import close_old_connections
 from django.test import Client
 
+from annals.handling import Utf8Request
 from history.documents.exactjson import loads
 
 
@@ -40,6 +42,13 @@ def error(response: Any, status: int, code: str) -> dict[str, Any]:
     assert found["message"]
     assert found["requestId"] == response.headers["X-Request-ID"]
     return found
+
+
+def handler() -> WSGIHandler:
+    """Django with the requests of annals.wsgi."""
+    made = WSGIHandler()
+    made.request_class = Utf8Request
+    return made
 
 
 @contextmanager

@@ -12,7 +12,6 @@ from history import labels
 from history.models import FieldLabel
 from tests.db.screens import A1, WHOLE, text
 from tests.db.store import Store, minute
-from tests.unmask_form import opened
 
 
 @pytest.fixture
@@ -115,6 +114,6 @@ def test_the_value_of_the_shown_twin_is_unmasked(twins: Store, client: Client) -
         page = client.get(address).content.decode()
         (unmask,) = links(page, "/unmask/")
         form = {"path": "/rate", "reason": "complaint 17"}
-        answer = client.post(unmask, form | opened(client, unmask))
+        answer = client.post(unmask, form)
         assert value in text(answer)
         assert address.removesuffix(JSON) in links(answer.content.decode(), "/versions/6/")

@@ -4,12 +4,10 @@ import json
 import re
 
 import pytest
-from django.core.handlers.wsgi import WSGIHandler
 from django.test import Client
 
 from history import timeline
-from history.addresses import keeping_raw_path
-from tests.db.calls import error, one_connection
+from tests.db.calls import error, handler, one_connection
 from tests.db.store import Store
 
 BASE = "/api/v1/history/product-instance/A1"
@@ -120,7 +118,7 @@ def test_bytes_that_are_no_text_are_no_id(
     environ = auditor._base_environ(PATH_INFO=f"/api/v1/{path}", QUERY_STRING="")
     said: list[str] = []
     with one_connection():
-        body = keeping_raw_path(WSGIHandler())(environ, lambda line, _: said.append(line))
+        body = handler()(environ, lambda line, _: said.append(line))
         text = b"".join(body)
     assert said[0].split()[0] == status, text
     assert (status == "200") == (b"UTF-8" not in text)

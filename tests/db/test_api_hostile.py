@@ -7,12 +7,10 @@ from io import BytesIO
 from typing import Any
 
 import pytest
-from django.core.handlers.wsgi import WSGIHandler
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from history.addresses import keeping_raw_path
-from tests.db.calls import one_connection
+from tests.db.calls import handler, one_connection
 from tests.db.store import Store
 
 BASE = "/api/v1/history/product-instance/A1"
@@ -23,7 +21,7 @@ Answer = tuple[int, dict[str, str], bytes]
 def application(store: Store) -> Iterator[Any]:
     store.add("A1", 0, {"rate": "1"}, 0)
     with one_connection():
-        yield keeping_raw_path(WSGIHandler())
+        yield handler()
 
 
 def ask(application: Any, path: str, method: str = "GET", query: str = "", **more: str) -> Answer:

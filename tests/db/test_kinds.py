@@ -131,7 +131,7 @@ def test_a_kind_that_stands_alone_from_message_to_archive(env: dict[str, str]) -
     assert "productInstanceId" not in hit
     for name in ("applications", "application at"):
         status, answer = shown[name]
-        assert (status, answer["error"]["code"]) == (404, "no_applications")
+        assert (status, answer["error"]["code"]) == (404, "unknown_address")
     assert shown["schema"][0] == 200
     document = json.dumps(shown["schema"][1])
     assert '"order"' in document
@@ -298,23 +298,33 @@ def test_a_kind_that_belongs_to_the_shipped_application(env: dict[str, str]) -> 
         assert declared
 
 
-def test_a_mark_of_the_file_that_masks_nothing_is_said(env: dict[str, str], tmp_path: Path) -> None:
-    """migrate changes no label that is there, so a mark that the file gets later is on paper."""
+def test_a_mark_of_the_file_masks_whatever_the_catalogue_says(
+    env: dict[str, str], tmp_path: Path
+) -> None:
+    """Before migrate, which changes no label that is there, and against a file of labels."""
     file, load = tmp_path / "kinds.toml", tmp_path / "labels.json"
     file.write_text(ALONE.replace('kind = "money"', "sensitive = true"), encoding="utf-8")
     load.write_text(
-        '[{"entity": "order", "path": "/total", "russian": "x", "sensitive": true}]',
+        '[{"entity": "order", "path": "/total", "russian": "x", "sensitive": false}]',
         encoding="utf-8",
     )
-    check = ["command", "check", "--database", "default"]
-    run(env, ["command", "migrate"])
-    marked = {**env, "ANNALS_ENTITIES_FILE": str(file)}
-    _, before, _, after = run(
-        marked, ["command", "migrate"], check, ["command", "labels", "load", str(load)], check
+    ask = ["api", "/api/v1/history/order/O2"]
+    *_, (_, clear) = run(
+        env,
+        ["command", "migrate"],
+        ["command", "partitions", "maintain"],
+        ["ingest", "shop.orders", order(0).replace("O1", "O2")],
+        ask,
     )
-    said = "(history.W002) The field /total of order is marked as sensitive in the file"
-    assert said in before[1]
-    assert said not in after[1]
+    marked = {**env, "ANNALS_ENTITIES_FILE": str(file)}
+    (_, before), loaded, (_, after) = run(
+        marked, ask, ["command", "labels", "load", str(load)], ask
+    )
+    assert loaded[0] == 0
+    found = [each["data"]["history"][0]["entity"]["total"] for each in (clear, before, after)]
+    assert found[0] == "0.50"
+    assert found[1] == found[2]
+    assert found[1].startswith("masked:")
 
 
 def test_what_does_not_fit_the_tables_is_said(env: dict[str, str]) -> None:

@@ -158,12 +158,20 @@ def test_a_limit_below_a_millisecond_is_not_rounded_to_no_limit() -> None:
         assert cursor.fetchone() == ("0",)
 
 
-def test_migrations_that_were_replaced_since_they_were_applied_are_not_missing() -> None:
-    first = ("history", "0001_release_0_1_0")
-    forget(first)
+@pytest.mark.parametrize(
+    "now, replaced",
+    [
+        ("0001_release_0_1_0", "0010_search_key_without_application"),
+        ("0002_gaps_asked_for_packed_days", "0016_child_homes"),
+    ],
+)
+def test_migrations_that_were_replaced_since_they_were_applied_are_not_missing(
+    now: str, replaced: str
+) -> None:
+    forget(("history", now))
     assert schema.missing(query_applied()) == []
-    forget(("history", "0010_search_key_without_application"))
-    assert schema.missing(query_applied()) == [first]
+    forget(("history", replaced))
+    assert schema.missing(query_applied()) == [("history", now)]
 
 
 def test_a_consumer_refuses_tables_of_another_release(ingested: Ingested) -> None:

@@ -10,7 +10,7 @@ import pytest
 from django.core.management import CommandError, call_command
 
 from annals import __version__, command_line
-from history.base.table import Table, counted, print_table
+from history.base.table import columns, counted, print_table
 from history.management.progress import progress
 from tests.consuming import ROOT
 
@@ -191,7 +191,7 @@ def test_help_does_not_start_django() -> None:
     [
         *("capacity --rps -1", "capacity --rps 200 --days 0"),
         *("capacity --rps nan", "compare-old --sample -3", "migrate --statement-timeout inf"),
-        "migrate --statement-timeout -1",
+        *("migrate --statement-timeout -1", "trace --version 1.0", "trace --version x"),
     ],
 )
 def test_a_number_without_a_meaning_is_refused(given: str) -> None:
@@ -203,11 +203,11 @@ def test_a_number_without_a_meaning_is_refused(given: str) -> None:
 
 def test_a_table_is_in_columns_as_wide_as_it_is() -> None:
     table, out = (
-        Table("topic", "partition", "read", "state", right=("partition", "read")),
+        columns("topic", "partition", "read", "state", right=("partition", "read")),
         io.StringIO(),
     )
-    table.add("first", "0", "12", "[red] " * 20)
-    table.add("b", "11", "1,234", "")
+    table.add_row("first", "0", "12", "[red] " * 20)
+    table.add_row("b", "11", "1,234", "")
     print_table(out, table)
     assert out.getvalue().splitlines() == [
         "topic  partition   read  state",

@@ -24,7 +24,7 @@ from annals.access.oidc.discovery import (
     discoveries,
 )
 from annals.access.oidc.providers import Provider, claim
-from history.masking.logins import login
+from annals.access.sessions import login
 from history.people import remember
 
 log = logging.getLogger(__name__)

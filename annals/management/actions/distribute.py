@@ -10,7 +10,7 @@ from django.db import connection
 
 from history import schema
 from history.base.error_text import describe
-from history.base.table import Table, print_table
+from history.base.table import columns, print_table
 from history.daily.days import Connection
 from history.distributing import steps
 from history.distributing.steps import Plan, plan
@@ -75,14 +75,14 @@ def _default(connection: Connection) -> int:
 
 
 def _print(command: BaseCommand, left: Plan) -> None:
-    table = Table("table", "action", "days", "~rows", "bytes", right=("days", "~rows", "bytes"))
+    table = columns("table", "action", "days", "~rows", "bytes", right=("days", "~rows", "bytes"))
     for name in (*left.parents, *left.lookups):
-        table.add(name, f"distribute by {DISTRIBUTED_BY[name]}", *_of(left, name))
+        table.add_row(name, f"distribute by {DISTRIBUTED_BY[name]}", *_of(left, name))
     for name in left.locals:
-        table.add(name, "reach from each node", "", "", "")
+        table.add_row(name, "reach from each node", "", "", "")
     for name in dict.fromkeys(each.table for each in left.days):
         if name not in left.parents:
-            table.add(name, "attach days again", *_of(left, name))
+            table.add_row(name, "attach days again", *_of(left, name))
     print_table(command.stdout, table)
     command.stdout.write("Nothing is left to do." if left.done else "Nothing was changed.")
 

@@ -1,4 +1,4 @@
-"""One masked value of one version, shown once to somebody who says why."""
+"""One masked value of one version, shown to somebody who says why."""
 
 import logging
 
@@ -58,14 +58,12 @@ def page(
     request: HttpRequest, reader: Reader, entity: Entity, id: str, version: int
 ) -> HttpResponse:
     """GET ?path= asks for the reason, POST with path and reason shows the value; ?at= is as for the
-    snapshot. The value has no address of its own, and is shown once."""
+    snapshot. The value has no address of its own; to show it again is recorded again."""
     if not masking.holds(request.user, masking.UNMASK):
         raise PermissionDenied
     asked = request.POST if request.method == "POST" else request.GET
     path, made = asked.get("path", ""), links.parse_moment(request.GET.get(links.AT))
-    sent = request.method == "POST"
-    again = sent and not links.unused(request)
-    form = ReasonForm(request.POST if sent and not again else None, initial={"path": path})
+    form = ReasonForm(request.POST if request.method == "POST" else None, initial={"path": path})
     try:
         newest = timeline.version(reader, entity, id, version, frozenset(), made)
         hidden = timeline.masked_values(entity, newest.data)
@@ -86,10 +84,8 @@ def page(
             "masked": masking.shown(hidden[path]),
             "value": value,
             "form": form,
-            "again": again,
             "shortest": SHORTEST_REASON,
             "letters": FEWEST_LETTERS,
-            "once": "" if value else links.issue(request),
             "back_url": links.snapshot(entity, id, version, newest.updated_at),
         },
     )
@@ -101,7 +97,6 @@ def _unmasked(
     """The value, after its unmasking is recorded; None without a sufficient reason."""
     if not form.is_valid():
         return None
-    links.use(request)
     reason = form.cleaned_data["reason"]
     path = form.cleaned_data["path"]
 

@@ -1,10 +1,8 @@
 """Addresses of the support screens."""
 
 import re
-import secrets
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from typing import Final
 from urllib.parse import urlencode
 
 from django.http import HttpRequest
@@ -190,26 +188,3 @@ def row_pages(address: str, start: int, count: int, text: str) -> dict[str, str]
 def after(address: str, start: int) -> str:
     """The address of the page that begins with this row."""
     return f"{address}{'&' if '?' in address else '?'}{AFTER}={start}"
-
-
-FIELD: Final = "once"
-KEY: Final = "one_time_forms"
-MOST: Final = 20  # forms that one login has open; older ones have to be opened again
-
-
-def issue(request: HttpRequest) -> str:
-    """The token for a form that is shown now."""
-    token = secrets.token_urlsafe(12)
-    request.session[KEY] = [*request.session.get(KEY, []), token][-MOST:]
-    return token
-
-
-def unused(request: HttpRequest) -> bool:
-    """Whether the form that was sent has not been used yet."""
-    return request.POST.get(FIELD) in request.session.get(KEY, [])
-
-
-def use(request: HttpRequest) -> None:
-    """The form that was sent is used now: a reload of its answer does not send it again."""
-    left = request.session.get(KEY, [])
-    request.session[KEY] = [each for each in left if each != request.POST.get(FIELD)]

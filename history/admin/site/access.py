@@ -13,7 +13,7 @@ from django.template.response import SimpleTemplateResponse
 
 from history import masking, timeline
 from history.base import zone
-from history.masking.logins import may
+from history.masking.reader import may
 from history.need_to_know import NeedToKnowError, RuleFailedError
 from history.requests import accesses, worker_shares
 from history.timeline import Reader

@@ -8,7 +8,7 @@ from django.core.management.base import BaseCommand, CommandError
 from django.db import connection
 
 from history.base import clock
-from history.base.table import Table, counted, print_table
+from history.base.table import columns, counted, print_table
 from history.capacity.loads import Need, from_rate, measured
 from history.entities import ENTITIES
 from history.partitions import catalog
@@ -43,11 +43,11 @@ def run(command: BaseCommand, **options: Any) -> None:
         }
         command.stdout.write(json.dumps(answer))
         return
-    table = Table(*COLUMNS, right=COLUMNS[1:])
+    table = columns(*COLUMNS, right=COLUMNS[1:])
     for load in loads:
         row = f"{load.rows_per_day:,.0f}", f"{load.data + load.index:,.0f}"
-        table.add(load.table, *row, *_cells(needs[load.table]))
-    table.add("total", f"{sum(load.rows_per_day for load in loads):,.0f}", "", *_cells(total))
+        table.add_row(load.table, *row, *_cells(needs[load.table]))
+    table.add_row("total", f"{sum(load.rows_per_day for load in loads):,.0f}", "", *_cells(total))
     print_table(command.stdout, table)
     command.stdout.write(
         f"From {basis}, for {counted(days, 'day')} and the current day, "

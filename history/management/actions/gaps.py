@@ -11,7 +11,7 @@ from django.utils import translation
 from history import trace
 from history.base import clock
 from history.base.plain_text import one_line
-from history.base.table import Table, counted, print_table
+from history.base.table import columns, counted, print_table
 from history.daily.window import Window
 from history.gaps import read
 from history.gaps.read import ListedGap, Selection
@@ -56,10 +56,10 @@ class Run:
         if not sums:
             return
         names = ("entity", "service", "gaps", "versions missing")
-        table = Table(*names, right=names[2:])
+        table = columns(*names, right=names[2:])
         for each in sums:
             client = one_line(each.client_id)
-            table.add(each.entity, client, f"{each.gaps:,}", f"{each.versions:,}")
+            table.add_row(each.entity, client, f"{each.gaps:,}", f"{each.versions:,}")
         print_table(self.stdout, table)
 
     def _list(self, options: dict[str, Any]) -> None:

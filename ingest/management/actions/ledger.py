@@ -9,7 +9,7 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError
 from django.utils import translation
 
-from history.base.table import Table, counted, print_table
+from history.base.table import columns, counted, print_table
 from history.entities import BY_TOPIC
 from ingest.completeness import figures, losses
 from ingest.completeness.figures import acknowledge, retire, unretire
@@ -147,7 +147,7 @@ class Run:
             self.stdout.write("The ledger is empty: nothing has been consumed yet.")
             return
         names = "topic", "partition", *COLUMNS, "skipped", "lost", "next offset", "lag", "state"
-        table = Table(*names, right=names[1:-1])
+        table = columns(*names, right=names[1:-1])
         for entry in entries:
             counts = (f"{getattr(entry, name):,}" for name in (*COLUMNS, "skipped"))
             lost = f"{entry.lost:,}"
@@ -155,9 +155,9 @@ class Run:
                 lost += f" ({entry.lost_acknowledged:,} acknowledged)"
             lag = "?" if entry.lag is None else f"{entry.lag:,}"
             cells = (*counts, lost, f"{entry.next_offset:,}", lag, entry.state)
-            table.add(entry.topic, str(entry.partition), *cells)
+            table.add_row(entry.topic, str(entry.partition), *cells)
         total = (f"{sum(getattr(entry, name) for entry in entries):,}" for name in COLUMNS)
-        table.add("all", "", *total, *[""] * 5)
+        table.add_row("all", "", *total, *[""] * 5)
         print_table(self.stdout, table)
         for topic, each in figures.retired().items():
             self.stdout.write(f"RETIRED {topic} since {each.retired_at:%Y-%m-%d}: {each.why}")

@@ -11,7 +11,7 @@ from django.db.models import Count, F, Max, Min, Q
 
 from history.base import clock
 from history.base.plain_text import one_line
-from history.base.table import Table, print_table
+from history.base.table import columns, print_table
 from history.management.progress import progress
 from ingest.management.known import (
     refuse_missing_ids,
@@ -75,12 +75,12 @@ class Run:
             self.stdout.write(_nothing(options))
         else:
             names = ("topic", "reason", "status", "messages", "first seen", "last seen")
-            table = Table(*names, right=("messages",))
+            table = columns(*names, right=("messages",))
             for group in groups:
                 seen = (f"{group[name]:%Y-%m-%d %H:%M:%S}" for name in ("first", "last"))
                 count = f"{group['count']:,}"
                 topic = one_line(group["topic"])
-                table.add(topic, group["reason"], group["status"], count, *seen)
+                table.add_row(topic, group["reason"], group["status"], count, *seen)
             print_table(self.stdout, table)
         for row in Ledger.objects.filter(halted_at__isnull=False).order_by("topic", "partition"):
             self.stdout.write(
@@ -109,10 +109,10 @@ class Run:
             self.stdout.write(_nothing(options))
             return
         names = (*fields, "detail")
-        table = Table(*(name.replace("_", " ") for name in names))
+        table = columns(*(name.replace("_", " ") for name in names))
         for row in found:
             texts = ("" if row[name] is None else one_line(str(row[name])) for name in names)
-            table.add(*texts)
+            table.add_row(*texts)
         print_table(self.stdout, table)
 
     def _show(self, options: dict[str, Any]) -> None:
