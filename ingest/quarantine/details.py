@@ -17,6 +17,7 @@ _SAID: Final = (
     _("a deletion is a message whose `type` is DELETE"),
     _("the message is nested deeper than {n} levels"),
     _("the message is not JSON in UTF-8: {what} at byte {n}, counted from 0"),
+    _("object keys must be strings"),
     _("invalid character"),
     _("trailing characters"),
     _("the message ends before its JSON does"),

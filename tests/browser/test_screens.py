@@ -195,7 +195,7 @@ def test_no_cell_of_the_gaps_is_beyond_the_edge(visit: Open) -> None:
     assert len(reach) == 5
     assert max(reach) <= 400
     assert fits(page)
-    assert "Перед версией сервиса" in page.locator(".gap-list td").nth(2).evaluate(
+    assert "Следующая версия от сервиса" in page.locator(".gap-list td").nth(2).evaluate(
         "c => getComputedStyle(c, '::before').content"
     )
 
@@ -286,7 +286,7 @@ def test_the_privacy_officer_unmasks_one_value(visit: Open) -> None:
     expect(masked).to_have_count(2)
     assert masked.first.inner_text() != masked.last.inner_text()
     clerk = visit(R1)
-    expect(clerk.locator(".masks")).to_contain_text("обратитесь к ответственному")
+    expect(clerk.locator(".masks")).to_contain_text("Показать его может ответственный")
     clerk.goto(f"{W1}versions/0/")
     expect(clerk.locator(".masks")).to_be_hidden()
     page.click("text=снимок >> nth=0")

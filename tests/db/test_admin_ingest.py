@@ -95,7 +95,7 @@ def test_the_quarantine_is_in_words(kept: Quarantined, client: Client) -> None:
         Quarantined.objects.filter(pk=kept.pk).update(
             next_attempt=clock.now() + timedelta(days=days)
         )
-        assert ("ждёт команды annals quarantine retry" in text(ops.get(address))) is said
+        assert ("ждёт запуска annals quarantine retry" in text(ops.get(address))) is said
 
 
 def test_nobody_sees_the_message_and_the_page_says_who_does(

@@ -30,7 +30,7 @@ class Action(models.TextChoices):
     MOMENT = "moment", _("state at a moment")
     FIELD = "field", _("history of a field")
     BLAME = "blame", _("who changed which field")
-    SEARCH = "search", _("search")
+    SEARCH = "search", _("search or list")
     QUARANTINE = "quarantine", _("quarantine")
     UNMASK = "unmask", _("unmasking")
     EXPORT = "export", _("export")
@@ -115,7 +115,11 @@ def action_of(request: HttpRequest) -> Action | None:
     match: ResolverMatch | None = request.resolver_match
     if match is not None and match.route == "admin/" and accesses.of(request).listed:
         return Action.SEARCH  # the first page shows what the login opened last
-    return None if match is None else action_of_route(match.route)
+    if match is None:
+        return None
+    action = action_of_route(match.route)
+    taken = action in (Action.TIMELINE, Action.APPLICATION) and "as" in request.GET
+    return Action.EXPORT if taken and match.route.startswith("admin/") else action
 
 
 def action_of_route(route: str) -> Action | None:

@@ -15,7 +15,7 @@ class SeveralFieldsError(ValidationError):
     """Several fields are called so. found: name and path of each."""
 
     def __init__(self, found: Collection[tuple[str, str]]) -> None:
-        super().__init__(_("Several fields have this name. Choose one of them."))
+        super().__init__(_("Several fields fit. Choose one of them."))
         self.found = found
 
 
