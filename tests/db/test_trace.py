@@ -204,7 +204,7 @@ def test_what_left_the_quarantine_is_not_said_to_be_stored(ingested: Ingested) -
     assert [at(offset).certain for offset in range(3)] == [True] * 3
     later = NOW + timedelta(days=400)
     with connect("test") as plain:
-        assert messages.remove_old(plain, Window.at(later, 90, 14), 7, later).settled == 1
+        assert messages.remove_old(plain, Window.at(later, 90, 14), 7, later) == 1
     assert [at(offset).certain for offset in range(3)] == [False, False, True]
     assert "in quarantine" in in_english(at(1))[0]
     ingested.write(of(3))
