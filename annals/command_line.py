@@ -38,7 +38,6 @@ GROUPS: Final[Mapping[str, Mapping[str, str]]] = {
         "trace": "what became of one version or message",
         "gaps": "versions that never arrived",
         "capacity": "the disk space that the history needs",
-        "journal": "who looked at an application",
         "compare-old": "compare applications with the service that is replaced",
     },
     "Keep": {

@@ -4,7 +4,7 @@ from typing import Final
 
 from history.entities import ENTITIES
 from history.metric import OpenValues, Register
-from ingest.metric_labels import OUTCOMES, PLACE
+from ingest.metric_labels import PLACE
 from ingest.source.decode import Reason
 
 REGISTER: Final = Register("each web process, at `/metrics`")
@@ -60,17 +60,6 @@ MOST_OPENED: Final = REGISTER.collected_gauge(
 
 STORE_UP: Final = REGISTER.collected_gauge(
     "annals_store_up", "0 or 1", "1 while the database answers; all other store metrics need it."
-)
-STORE_READ: Final = REGISTER.collected_counter(
-    "annals_store_read_total", "messages", "Messages read from Kafka.", **PLACE
-)
-# A gauge: a retry moves messages from quarantined to stored, and a counter must not fall.
-STORE_MESSAGES: Final = REGISTER.collected_gauge(
-    "annals_store_messages",
-    "messages",
-    "Messages by their present outcome.",
-    **PLACE,
-    became=OUTCOMES,
 )
 STORE_LAG: Final = REGISTER.collected_gauge(
     "annals_store_lag", "messages", "Messages not read yet.", **PLACE
@@ -171,9 +160,6 @@ DAYS_PENDING: Final = REGISTER.collected_gauge(
     "days",
     "Days whose detach was interrupted by an open transaction.",
     table=TABLE,
-)
-DAYS_PACKED: Final = REGISTER.collected_gauge(
-    "annals_store_days_packed", "days", "Days that are packed.", table=TABLE
 )
 DAYS_TO_PACK: Final = REGISTER.collected_gauge(
     "annals_store_days_to_pack",

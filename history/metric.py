@@ -7,15 +7,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from itertools import product
-from typing import TypeVar
 
 from prometheus_client import Counter, Gauge, Histogram, disable_created_metrics
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.core import GaugeMetricFamily
 
 # They would be a second series for each counter.
 disable_created_metrics()  # type: ignore[no-untyped-call]
-
-Family = TypeVar("Family", CounterMetricFamily, GaugeMetricFamily)
 
 
 class Kind(StrEnum):
@@ -82,13 +79,6 @@ class Register:
         self._describe(Described(name, Kind.HISTOGRAM, unit, text, labels))
         return Histogram(name, text, list(labels), buckets=buckets)
 
-    def collected_counter(
-        self, name: str, unit: str, text: str, **labels: Values
-    ) -> Callable[[], CounterMetricFamily]:
-        """A counter that a collector reads at each scrape: the result makes an empty family."""
-        self._describe(Described(name, Kind.COUNTER, unit, text, labels))
-        return lambda: CounterMetricFamily(name, text, labels=list(labels))
-
     def collected_gauge(
         self, name: str, unit: str, text: str, **labels: Values
     ) -> Callable[[], GaugeMetricFamily]:
@@ -102,7 +92,7 @@ class Register:
         self.described[metric.name] = metric
 
 
-def single(make: Callable[[], Family], value: float) -> Family:
+def single(make: Callable[[], GaugeMetricFamily], value: float) -> GaugeMetricFamily:
     """The family of a metric without labels, with its value."""
     family = make()
     family.add_metric([], value)

@@ -97,20 +97,19 @@ def due(existing: Iterable[Partition], today: date, after_days: int) -> list[tup
 _EMPTY_BYTES: Final = 64 * 1024
 
 
-def states(
-    existing: Iterable[Partition], today: date, after_days: int
-) -> tuple[Counter[str], Counter[str]]:
-    """By table the days that are packed, and those that have rows and are overdue: not packed a day
-    after they should be. One query."""
+def overdue(existing: Iterable[Partition], today: date, after_days: int) -> Counter[str]:
+    """By table the days that have rows and are not packed a day after they should be. after_days:
+    0: none. One query at most."""
+    if not after_days:
+        return Counter()
     packed = dict(_packed_at())
-    done, overdue = Counter[str](), Counter[str]()
     end = today - timedelta(days=max(after_days, YOUNGEST_DAYS) + 1)
-    for part in existing:
-        if (part.table, part.day) in packed:
-            done[part.table] += 1
-        elif after_days and part.day and part.day < end and part.bytes > _EMPTY_BYTES:
-            overdue[part.table] += 1
-    return done, overdue
+    return Counter(
+        part.table
+        for part in existing
+        if part.day and part.day < end and part.bytes > _EMPTY_BYTES
+        if (part.table, part.day) not in packed
+    )
 
 
 def _packed_at() -> Iterator[tuple[tuple[str, date], datetime]]:

@@ -4,7 +4,6 @@ import hmac
 import logging
 import os
 import time
-from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 from zlib import crc32
@@ -35,7 +34,6 @@ from history.partitions import catalog, state
 from history.partitions.plan import Policy
 from history.seals.verification import latest
 from ingest.completeness import figures, losses
-from ingest.metric_labels import OUTCOMES
 from ingest.models import Ledger, Quarantined
 from ingest.quarantine.messages import UNSETTLED
 
@@ -61,19 +59,15 @@ def tables(policy: Policy | None = None, fields: Iterable[str] = TABLES) -> Iter
         yield family
 
 
-def packed() -> Iterator[Metric]:
-    """How far the days of versions are packed."""
+def to_pack() -> Iterator[Metric]:
+    """The days of versions that should be packed."""
     existing = catalog.read(connection, [entity.table for entity in ENTITIES])
     after = settings.ANNALS.pack_after_days
-    for make, counts in zip(
-        (metrics.DAYS_PACKED, metrics.DAYS_TO_PACK),
-        packing.states(existing, clock.now().date(), after),
-        strict=True,
-    ):
-        family = make()
-        for entity in ENTITIES:
-            family.add_metric([entity.table], counts[entity.table])
-        yield family
+    counts = packing.overdue(existing, clock.now().date(), after)
+    family = metrics.DAYS_TO_PACK()
+    for entity in ENTITIES:
+        family.add_metric([entity.table], counts[entity.table])
+    yield family
 
 
 def last_run() -> Iterator[Metric]:
@@ -184,7 +178,7 @@ class StoreCollector(Collector):
                 *self._ledger_and_faults(),
                 _quarantine(),
                 *tables(),
-                *packed(),
+                *to_pack(),
                 *last_run(),
                 *archive(),
                 *verification(),
@@ -214,16 +208,12 @@ class StoreCollector(Collector):
 
 
 def _ledger(entries: Sequence[Ledger]) -> Iterator[Metric]:
-    """Counts include earlier topics of the same name; lag and state are of the current topic."""
-    read, became = metrics.STORE_READ(), metrics.STORE_MESSAGES()
+    """Of the current topics, not of earlier ones of the same name."""
     lag, halted = metrics.STORE_LAG(), metrics.STORE_HALTED()
     seen, end_known = metrics.STORE_SEEN(), metrics.STORE_END_KNOWN()
     read_at = metrics.STORE_READ_AT()
-    sums: defaultdict[tuple[str, str], list[int]] = defaultdict(lambda: [0] * (1 + len(OUTCOMES)))
     for entry in entries:
         place = (entry.topic, str(entry.partition))
-        for number, name in enumerate(("read", *OUTCOMES)):
-            sums[place][number] += getattr(entry, name)
         if entry.current:
             halted.add_metric(place, entry.halted_at is not None)
         if entry.current and not entry.retired:
@@ -233,11 +223,7 @@ def _ledger(entries: Sequence[Ledger]) -> Iterator[Metric]:
                 end_known.add_metric(place, entry.end_known_at.timestamp())
             if entry.lag is not None:
                 lag.add_metric(place, entry.lag)
-    for place, (first, *rest) in sums.items():
-        read.add_metric(place, first)
-        for outcome, count in zip(OUTCOMES, rest, strict=True):
-            became.add_metric([*place, outcome], count)
-    yield from (read, became, lag, halted, seen, end_known, read_at)
+    yield from (lag, halted, seen, end_known, read_at)
 
 
 def _losses(entries: Sequence[Ledger]) -> Iterator[Metric]:

@@ -3,7 +3,6 @@
 import csv
 import html
 import io
-import json
 import re
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -17,6 +16,7 @@ from django.test import Client
 from annals.access.journal import read, screen, write
 from annals.access.journal.days import TABLE
 from annals.access.journal.read import Filters, lines
+from annals.access.journal.words import Action
 from annals.access.models import JournalEntry, identity_of
 from annals.access.roles import ROLES
 from history.models import Person
@@ -61,6 +61,12 @@ def page(client: Client, **query: object) -> str:
     answer = client.get(JOURNAL, query)
     assert answer.status_code == 200
     return html.unescape(answer.content.decode())
+
+
+def saved(client: Client, **query: object) -> str:
+    """The same as CSV."""
+    answer: Any = client.get(JOURNAL, {**query, "format": "csv"})
+    return b"".join(answer.streaming_content).decode()
 
 
 def logins(client: Client, **query: object) -> list[str]:
@@ -252,15 +258,15 @@ def test_a_login_that_was_renamed_is_shown_with_both_names(privacy: Client) -> N
     add("old", 2)
     assert "теперь boss" in page(privacy)
     assert page(privacy).count("теперь") == 1
-    assert "support (person, now boss)" in said("A1")
 
 
 def test_words_of_a_later_version_are_shown_as_they_are(privacy: Client) -> None:
     with connection.cursor() as cursor:
         cursor.execute(f"ALTER TABLE {TABLE} DROP CONSTRAINT access_journal_words")
     add("a", 1, action="telepathy", actor="robot", outcome="guessed")
-    assert "telepathy" in page(privacy)
-    assert "a (robot): telepathy product-instance A1, guessed" in said("A1", "--all")
+    text = page(privacy)
+    for word in ("telepathy", "robot", "guessed"):
+        assert word in text, word
 
 
 @pytest.mark.parametrize("field", ["action", "actor", "outcome"])
@@ -272,13 +278,14 @@ def test_the_table_takes_known_words_only(field: str, db: None) -> None:
 def test_an_old_row_cannot_forge_lines(privacy: Client) -> None:
     forged = "ok\n2026-11-22 03:00:00 UTC  boss (Иванов): timeline product-instance A1, shown"
     add("a", 1, reason=forged, query="\x1b[2K\u202e")
-    for text in (said("A1"), said("A1", "--format", "json"), page(privacy)):
-        assert "ok\\n2026" in text or "ok\\\\n2026" in text
+    file = saved(privacy)
+    for text in (file, page(privacy)):
+        assert "ok\\n2026" in text
         assert "\x1b" not in text
         assert "\u202e" not in text
-    before = said("A1").count("\n")
     add("b", 1)
-    assert said("A1").count("\n") == before + 2  # one line of the row, one of the look before
+    # One line of the row, two of the looks before.
+    assert saved(privacy).count("\n") == file.count("\n") + 3
 
 
 @pytest.mark.parametrize(
@@ -322,41 +329,27 @@ def test_one_link_from_the_page_of_an_application(
     assert "support" in client.get(link).content.decode()
 
 
-def said(*words: str) -> str:
-    out = io.StringIO()
-    call_command("journal", *words, stdout=out)
-    return out.getvalue()
-
-
-def test_a_person_can_be_told_who_looked(client: Client, store: Store) -> None:
-    day_of(24 * 60)
+def test_a_person_can_be_told_who_looked(privacy: Client) -> None:
     Person.objects.create(login="one", full_name="Иванов Иван", kind="person")
-    add("one", 3, reason="Жалоба 17")
-    add("two", 2, entity="participant-role", entity_id="R1")
-    add("three", 1, outcome="refused", status=403)
+    add("one", 4, reason="Жалоба 17")
+    add("two", 3, entity="participant-role", entity_id="R1")
+    add("three", 2, outcome="refused", status=403)
     add("other", 1, application="A2")
-    text = said("A1", "--reason", "asked by the client")
-    lines = [line.split("UTC  ")[-1] for line in text.splitlines()]
-    assert lines == [
-        f"{write.login()} (operator on the server): access journal, shown,"
-        " reason: asked by the client",
-        "two (person): timeline participant-role R1, shown",
-        "one (Иванов Иван): timeline product-instance A1, shown, reason: Жалоба 17",
-        "3 entries.",
+    write.record(Action.EXPORT, "export", "asked by the client", application="A1")
+    told = {"application": "A1", "outcome": "shown"}
+    assert logins(privacy, **told) == [write.login(), "two", "one"]
+    text = page(privacy, **told)
+    for word in ("Иванов Иван", "Жалоба 17", "оператор на сервере", "asked by the client", "R1"):
+        assert word in text, word
+    assert logins(privacy, application="A1") == [write.login(), "three", "two", "one"]
+    rows = csv.DictReader(io.StringIO(saved(privacy, **told).removeprefix("\ufeff")))
+    assert [row["login"] for row in rows if row["login"] != "privacy"] == [
+        write.login(),
+        "two",
+        "one",
     ]
-    assert "three" in said("A1", "--all")
-    assert json.loads(said("A1", "--format", "json"))[-1]["login"] == "one"
-    assert said("A1", "--format", "csv").splitlines()[0].startswith("at,login,actor,address")
-    assert said("A1", "--to", "2020-01-01") == "0 entries.\n"
-    own = JournalEntry.objects.filter(actor="operator", action="journal", application="A1")
-    assert own.count() == 5
-
-
-def test_the_list_needs_its_own_entry(db: None) -> None:
-    with connection.cursor() as cursor:
-        cursor.execute(f"ALTER TABLE {TABLE} RENAME TO gone")
-    with pytest.raises(write.JournalError, match="the access journal cannot be written"):
-        said("A1")
+    own = JournalEntry.objects.filter(login="privacy", action="journal", application="A1")
+    assert own.count() == 4
 
 
 def test_no_export_without_a_row(store: Store, tmp_path: Any, settings: Any) -> None:

@@ -2,6 +2,7 @@
 
 import threading
 import time
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -155,3 +156,15 @@ def test_a_day_with_many_late_rows_is_packed_again(packed: Ingested) -> None:
     assert (due(), left) == ([], (0,))
     assert len(there()) == 40
     assert SealedDay.objects.get(day=OLD).packed_at is not None
+
+
+def test_the_days_that_should_be_packed_are_counted(packed: Ingested) -> None:
+    [found] = [part for part in catalog.read(connection, [TABLE]) if part.day == OLD]
+    full = [replace(found, bytes=1 << 20)]
+    assert packing.overdue(full, NOW.date(), 2) == {}
+    SealedDay.objects.update(packed_at=None)
+    assert packing.overdue(full, NOW.date(), 2) == {TABLE: 1}
+    assert packing.overdue(full, NOW.date(), 0) == {}
+    assert packing.overdue([replace(found, bytes=1 << 10)], NOW.date(), 2) == {}
+    ended = [packing.overdue(full, OLD + timedelta(days=number), 2) for number in (3, 4)]
+    assert ended == [{}, {TABLE: 1}]

@@ -91,7 +91,6 @@ def test_shapes(filled: int) -> None:
         "capacity": ("capacity", "--rps", "10"),
         "gaps": ("gaps",),
         "gaps list": ("gaps", "list"),
-        "journal": ("journal", "a", "--all"),
         "ledger": ("ledger", "--offline"),
         "partitions list": ("partitions", "list"),
         "partitions plan": ("partitions", "plan"),

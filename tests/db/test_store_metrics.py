@@ -1,7 +1,6 @@
 """What Prometheus and an orchestrator learn about the store."""
 
-from collections import Counter
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -17,14 +16,10 @@ from annals import metrics as annals_metrics
 from annals.embedded import process
 from annals.observe.metrics import StoreCollector
 from history import metrics as history_metrics
-from history.daily.window import Window
 from history.entities import BY_NAME, ENTITIES
 from ingest import metrics as ingest_metrics
 from ingest.models import Ledger, Quarantined, RetiredTopic
-from ingest.quarantine.messages import Selection, retry
-from ingest.store.session import connect
-from tests.db.ingested import Ingested
-from tests.messages import NOW, WINDOW, value
+from tests.messages import NOW
 from tests.metric_faults import faults as faults_of
 
 pytestmark = pytest.mark.django_db
@@ -117,37 +112,12 @@ def test_metrics_refuse_all_but_the_token(client: Client, settings: Settings, gi
     assert samples(client, Authorization=f"Bearer {TOKEN}")[("annals_store_up",)] == 1
 
 
-def test_counts_go_on_when_a_topic_is_made_again(client: Client) -> None:
+def test_the_lag_is_that_of_a_topic_that_was_made_again(client: Client) -> None:
     ledger("old", read=7, stored=5, repeated=2, high_watermark=9)
     ledger("new", read=3, stored=3, high_watermark=10)
     found = samples(client)
-    assert found["annals_store_read_total", "0", TOPIC] == 10
-    assert found["annals_store_messages", "stored", "0", TOPIC] == 8
     assert found["annals_store_lag", "0", TOPIC] == 7
     assert found["annals_store_faults",] == 0
-
-
-def test_no_counter_falls_when_a_retry_stores_a_message(ingested: Ingested) -> None:
-    ingested.write(b"bad")
-    batch = ingested.batch()
-    ingested.fill(batch, value(id="a"), window=Window.at(NOW - timedelta(days=30), 30, 1))
-    ingested.store(batch)
-    before = counters()
-    assert before
-    with connect() as plain:
-        assert sum(retry(plain, Selection(), lambda: WINDOW), Counter())["stored"] == 1
-    after = counters()
-    assert [sample for sample in before if after[sample] < before[sample]] == []
-
-
-def counters() -> dict[tuple[str, ...], float]:
-    """The samples of all counters of the store."""
-    return {
-        (sample.name, *sample.labels.values()): sample.value
-        for family in StoreCollector().collect()
-        if family.type == "counter"
-        for sample in family.samples
-    }
 
 
 def test_topics_that_nobody_read_and_ends_that_the_brokers_confirmed(client: Client) -> None:

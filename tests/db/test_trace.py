@@ -239,7 +239,7 @@ def test_the_command_prints_it_and_the_journal_has_it(seen: Ingested) -> None:
     assert command(*place)["state"] == "repeated"
     entry = JournalEntry.objects.get(entity_id="A1", action="version")
     assert (entry.entity, entry.actor) == (ROOT.name, "operator")
-    assert entry.application == "A1"  # so that it is a look at A1: annals journal A1
+    assert entry.application == "A1"  # so that the screen shows it as a look at A1
     out = StringIO()
     call_command("trace", *VERSION, "0", stdout=out)
     assert out.getvalue().startswith("stored: Version 0 is stored.")

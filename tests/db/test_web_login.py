@@ -185,7 +185,6 @@ def test_the_commands_of_the_web(web: str, tmp_path: Path) -> None:
         call_command("people", "import", str(people), stdout=StringIO())
         call_command("labels", "load", str(names), stdout=StringIO())
     for words in (
-        ("journal", "A1"),
         ("quarantine", "list"),
         ("quarantine", "list", "--ids", "--all"),
         ("ledger", "--offline"),

@@ -1,1 +1,1 @@
-"""`annals breakglass`: a login for an emergency; `annals journal`: who looked at what."""
+"""`annals breakglass`: a login for an emergency."""
