@@ -142,7 +142,7 @@ def _subject(request: HttpRequest, action: Action) -> tuple[str, str, str]:
     if request.resolver_match and request.resolver_match.route == TRACE:
         given = asked.dict()
     kind, identifier = given.get("entity"), given.get("id", "")
-    whole = action in (Action.APPLICATION, Action.MOMENT) and kind is None
+    whole = action in (Action.APPLICATION, Action.MOMENT, Action.EXPORT) and kind is None
     if "productInstanceId" in given or whole:
         identifier = given.get("productInstanceId", identifier)
         return ROOT.name if ROOT else "", identifier, identifier
