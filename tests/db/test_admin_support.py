@@ -16,7 +16,9 @@ from django.test import Client
 from django.utils.formats import date_format
 
 from history.admin.parts.clerk import moment_words
+from history.entities import ROOT
 from history.models import ArchivedDay, SealedDay, SearchKey
+from ingest.models import Quarantined
 from tests.db.screens import A1, WHOLE, link, text
 from tests.db.store import T0, Store
 
@@ -210,6 +212,32 @@ def test_a_note_for_the_client_is_in_plain_words(documents: Store, support: Clie
     assert f" в {at:%H:%M}, Заявка: {changed}" in said
     assert "Участник Рожков Олег: создание." in said
     assert "Часовой пояс: Europe/Moscow" in said
+
+
+def test_what_is_taken_away_says_where_versions_are_missing(store: Store, support: Client) -> None:
+    for number in (0, 4, 5):
+        store.add("A1", number, {"n": number}, number)
+    Quarantined.objects.create(
+        topic=ROOT.topics[0], topic_id="", partition=0, offset=7, reason="bad_updated_at",
+        detail="", value=b"secret", first_seen=T0, entity=ROOT.name, entity_id="A1", version=3,
+    )  # fmt: skip
+    gap = "Версии 1–2 не поступали."
+    for address in (A1, WHOLE):
+        assert gap in text(support.get(address))
+        changes = json.loads(support.get(address, {"as": "json"}).content)["changes"]
+        assert [each["Версия"] for each in changes] == ["5", "4", "", "0"]
+        assert changes[2].keys() == changes[1].keys()
+        said = changes[2]["Что произошло"]
+        assert re.fullmatch(f"Версия 3 пришла .* в 12:00 и находится в карантине: .* {gap}", said)
+        assert list(changes[2].values())[1:3] == ["Заявка", "A1"]
+        rows = support.get(address, {"as": "csv"}).content.decode().splitlines()
+        assert [said in row for row in rows[-4:]] == [False, False, True, False]
+        note = support.get(address, {"as": "note"}).content.decode().splitlines()
+        place = note.index(f"Заявка: {said}")
+        assert "создание" in note[place - 1]
+        assert "стало «4»" in note[place + 1]
+        with zipfile.ZipFile(io.BytesIO(support.get(address, {"as": "xlsx"}).content)) as book:
+            assert gap in book.read("xl/sharedStrings.xml").decode()
 
 
 def test_a_value_is_no_formula_no_line_and_an_id_a_file_name(store: Store, support: Client) -> None:

@@ -1,12 +1,15 @@
 """What a version did in plain words: for the first page, and for a note to the client."""
 
 from collections.abc import Iterator, Sequence
+from datetime import datetime
 from zoneinfo import ZoneInfo
 
 from django.utils.formats import date_format
 from django.utils.translation import gettext as _
 
-from history.admin.parts.cards import fields_of, kind_text, title
+from history import trace
+from history.admin.parts import gaps
+from history.admin.parts.cards import fields_of, kind_text, older_text, title
 from history.admin.parts.change_rows import ChangeRow, change_rows, ordered
 from history.admin.parts.headline import headline
 from history.admin.parts.values import Value
@@ -16,12 +19,11 @@ MOST = 40  # changes of one version
 
 
 def of_version(version: Version, zone: ZoneInfo) -> Iterator[str]:
-    """A sentence for each change of a field that is not technical; one for a version without."""
-    at = version.updated_at.astimezone(zone)
-    day = _("{day} at {time}").format(day=date_format(at, _("j F")), time=f"{at:%H:%M}")
-    subject = title(version.entity)
-    if version.entity.parent and (name := headline(version.data)):
-        subject = f"{subject} {name}"
+    """What is missing before it, then a sentence for each change of a field that is not technical;
+    one for a version without."""
+    if lost := missing(version, zone):
+        yield f"{_subject(version)}: {lost}"
+    day, subject = moment(version.updated_at, zone), _subject(version)
     plain = rows(version)
     if not plain:
         yield _("{day}, {subject}: {what}.").format(
@@ -29,6 +31,24 @@ def of_version(version: Version, zone: ZoneInfo) -> Iterator[str]:
         )
     for row in plain:
         yield _("{day}, {subject}: {change}.").format(day=day, subject=subject, change=change(row))
+
+
+def _subject(version: Version) -> str:
+    named = headline(version.data) if version.entity.parent else ""
+    return f"{title(version.entity)} {named}".rstrip()
+
+
+def missing(version: Version, zone: ZoneInfo) -> str:
+    """What the timeline says of the versions that are missing before one; empty if none is."""
+    came = gaps.came(version, lambda fate: trace.said(fate, when=lambda at: moment(at, zone)))
+    gap = gaps.text(version)
+    return " ".join(filter(None, [older_text(version), *came, gap and f"{gap}."]))
+
+
+def moment(at: datetime, zone: ZoneInfo) -> str:
+    """To the minute."""
+    here = at.astimezone(zone)
+    return _("{day} at {time}").format(day=date_format(here, _("j F")), time=f"{here:%H:%M}")
 
 
 def rows(version: Version) -> Sequence[ChangeRow]:

@@ -87,7 +87,8 @@ def links(address: str, kept: Mapping[str, str], token: str | None) -> list[tupl
 
 
 def _rows(taken: Taken) -> Iterator[dict[str, str]]:
-    """A row for each change, as on the screen; one for a version without."""
+    """A row for each change, as on the screen; one for a version without, and one below it for
+    those that are missing before it."""
     for version in taken.versions:
         at = version.updated_at.astimezone(taken.zone)
         row = {
@@ -101,11 +102,15 @@ def _rows(taken: Taken) -> Iterator[dict[str, str]]:
         }
         changes: Sequence[ChangeRow | None] = sentences.rows(version) or [None]
         for change in changes:
-            yield row | {
+            row = row | {
                 _("Field"): " › ".join((*change.trail, change.label)) if change else "",
                 _("Was"): _text(change.old) if change else "",
                 _("Became"): _text(change.new) if change else "",
             }
+            yield row
+        if lost := sentences.missing(version, taken.zone):
+            about = {name: row[name] for name in (_("Kind"), _("Id"))}
+            yield dict.fromkeys(row, "") | about | {_("What happened"): lost}
 
 
 def _text(value: Value) -> str:
