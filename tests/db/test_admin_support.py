@@ -214,6 +214,31 @@ def test_a_note_for_the_client_is_in_plain_words(documents: Store, support: Clie
     assert "Часовой пояс: Europe/Moscow" in said
 
 
+def test_moments_are_taken_away_in_the_zone_of_the_file(store: Store, support: Client) -> None:
+    support.cookies["annals_zone"] = "moscow"
+    for number, closed in enumerate(
+        [
+            None,
+            "2026-11-26T10:03:00Z",
+            "2026-11-26T22:03:00.5",
+            "2026-11-26T22:03:00.25",
+            "2026-99-99T00:00Z",
+        ]
+    ):
+        store.add("A1", number, {"closedAt": closed}, number)
+    shown = ["26.11.2026 13:03:00", "27.11.2026 01:03:00.500000", "27.11.2026 01:03:00.250000"]
+    csv_rows = support.get(A1, {"as": "csv"}).content.decode()
+    note = support.get(A1, {"as": "note"}).content.decode()
+    for each in shown:
+        assert f";{each}" in csv_rows
+        assert f"«{each}»" in note
+    assert "UTC" not in note.partition("99.99.2026")[0]
+    assert "99.99.2026 00:00 UTC" in note  # no such day: as it is stored
+    last = "2026-11-26T10:03:00Z"
+    store.add("A1", 5, {"closedAt": last}, 5)
+    assert "стало «26.11.2026 13:03:00»" in text(support.get("/admin/"))
+
+
 def test_what_is_taken_away_says_where_versions_are_missing(store: Store, support: Client) -> None:
     for number in (0, 4, 5):
         store.add("A1", number, {"n": number}, number)

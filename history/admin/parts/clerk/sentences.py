@@ -30,7 +30,9 @@ def of_version(version: Version, zone: ZoneInfo) -> Iterator[str]:
             day=day, subject=subject, what=kind_text(version.type)
         )
     for row in plain:
-        yield _("{day}, {subject}: {change}.").format(day=day, subject=subject, change=change(row))
+        yield _("{day}, {subject}: {change}.").format(
+            day=day, subject=subject, change=change(row, zone)
+        )
 
 
 def _subject(version: Version) -> str:
@@ -57,19 +59,19 @@ def rows(version: Version) -> Sequence[ChangeRow]:
     return change_rows(ordered(version.changes), version.data, fields, most=MOST).plain
 
 
-def change(row: ChangeRow) -> str:
+def change(row: ChangeRow, zone: ZoneInfo) -> str:
     """One change, without a full stop."""
     field = " › ".join((*row.trail, row.label))
     if row.kind == "added":
-        return _("“{field}” added: {new}").format(field=field, new=_said(row.new))
+        return _("“{field}” added: {new}").format(field=field, new=_said(row.new, zone))
     if row.kind == "removed":
-        return _("“{field}” removed: {old}").format(field=field, old=_said(row.old))
+        return _("“{field}” removed: {old}").format(field=field, old=_said(row.old, zone))
     text = _("“{field}” changed from {old} to {new}")
-    return text.format(field=field, old=_said(row.old), new=_said(row.new))
+    return text.format(field=field, old=_said(row.old, zone), new=_said(row.new, zone))
 
 
-def _said(value: Value) -> str:
+def _said(value: Value, zone: ZoneInfo) -> str:
     if value.form in ("absent", "null"):
         return _("empty")
-    text = value.head if value.form == "long" else value.text
+    text = value.head if value.form == "long" else value.in_zone(zone)
     return _("“{text}”").format(text=text) if text else _("several values")

@@ -104,8 +104,8 @@ def _rows(taken: Taken) -> Iterator[dict[str, str]]:
         for change in changes:
             row = row | {
                 _("Field"): " › ".join((*change.trail, change.label)) if change else "",
-                _("Was"): _text(change.old) if change else "",
-                _("Became"): _text(change.new) if change else "",
+                _("Was"): _text(change.old, taken.zone) if change else "",
+                _("Became"): _text(change.new, taken.zone) if change else "",
             }
             yield row
         if lost := sentences.missing(version, taken.zone):
@@ -113,8 +113,8 @@ def _rows(taken: Taken) -> Iterator[dict[str, str]]:
             yield dict.fromkeys(row, "") | about | {_("What happened"): lost}
 
 
-def _text(value: Value) -> str:
-    return value.text or value.exact
+def _text(value: Value, zone: ZoneInfo) -> str:
+    return value.in_zone(zone) or value.exact
 
 
 def _csv(taken: Taken) -> tuple[str, str]:
