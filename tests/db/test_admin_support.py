@@ -5,7 +5,7 @@ import io
 import json
 import re
 import zipfile
-from datetime import date, timedelta
+from datetime import UTC, date, datetime, timedelta
 from typing import Any
 from urllib.parse import quote
 
@@ -13,10 +13,14 @@ import msgspec
 import pytest
 from django.contrib.auth.models import User
 from django.test import Client
+from django.utils import translation
 from django.utils.formats import date_format
 
+from history import complete_to
 from history.admin.parts.clerk import moment_words
+from history.complete_to import Completeness
 from history.entities import ROOT
+from history.masking.token import token
 from history.models import ArchivedDay, SealedDay, SearchKey
 from ingest.models import Quarantined
 from tests.db.screens import A1, WHOLE, link, text
@@ -209,7 +213,10 @@ def test_a_note_for_the_client_is_in_plain_words(documents: Store, support: Clie
     changed = (
         "изменено поле «Ставка»: было «18,4\N{NO-BREAK SPACE}%», стало «17,9\N{NO-BREAK SPACE}%»."
     )
-    assert f" в {at:%H:%M}, Заявка: {changed}" in said
+    with translation.override("ru"):
+        days = date_format(at, "j E Y")
+    assert said.startswith(f"Заявка A1 Ипотека, {days}\n\n")
+    assert f"{days} в {at:%H:%M}, Заявка: {changed}" in said
     assert "Участник Рожков Олег: создание." in said
     assert "Часовой пояс: Europe/Moscow" in said
 
@@ -263,6 +270,24 @@ def test_what_is_taken_away_says_where_versions_are_missing(store: Store, suppor
         assert "стало «4»" in note[place + 1]
         with zipfile.ZipFile(io.BytesIO(support.get(address, {"as": "xlsx"}).content)) as book:
             assert gap in book.read("xl/sharedStrings.xml").decode()
+
+
+def test_a_note_has_no_iso_dates_and_no_signs_of_masked_values(
+    store: Store, support: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    upto = datetime(2026, 11, 26, 22, 3, 5, tzinfo=UTC)
+    known = Completeness(upto, 0, halted=False, retention_start=T0, read_at=upto)
+    monkeypatch.setattr(complete_to, "read", lambda _entities: known)
+    support.cookies["annals_zone"] = "moscow"
+    for number in range(2):
+        hidden = token(b"key", "/phone", str(number))
+        store.add("A1", number, {"phone": hidden}, number * 24 * 60)
+    said = support.get(A1, {"as": "note"}).content.decode()
+    assert ": изменено поле «phone».\n" in said
+    assert "Данные полны до: 27 ноября 2026 в 01:03\n" in said
+    assert not re.search(r"\d{4}-\d\d", said)
+    assert re.match(r"Заявка A1, \d+ \w+ \d{4} – \d+ \w+ \d{4}\n\n", said)
+    assert "2026-11-27 01:03:05" in support.get(A1, {"as": "csv"}).content.decode()
 
 
 def test_a_value_is_no_formula_no_line_and_an_id_a_file_name(store: Store, support: Client) -> None:

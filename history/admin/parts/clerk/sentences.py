@@ -23,16 +23,16 @@ def of_version(version: Version, zone: ZoneInfo) -> Iterator[str]:
     one for a version without."""
     if lost := missing(version, zone):
         yield f"{_subject(version)}: {lost}"
-    day, subject = moment(version.updated_at, zone), _subject(version)
+    at, subject = moment(version.updated_at, zone), _subject(version)
     plain = rows(version)
     if not plain:
         yield _("{day}, {subject}: {what}.").format(
-            day=day, subject=subject, what=kind_text(version.type)
+            day=at, subject=subject, what=kind_text(version.type)
         )
     for row in plain:
-        yield _("{day}, {subject}: {change}.").format(
-            day=day, subject=subject, change=change(row, zone)
-        )
+        masked = "masked" in (row.old.form, row.new.form)  # its signs say nothing to a client
+        said = _("“{field}” changed").format(field=_field(row)) if masked else change(row, zone)
+        yield _("{day}, {subject}: {change}.").format(day=at, subject=subject, change=said)
 
 
 def _subject(version: Version) -> str:
@@ -49,8 +49,13 @@ def missing(version: Version, zone: ZoneInfo) -> str:
 
 def moment(at: datetime, zone: ZoneInfo) -> str:
     """To the minute."""
-    here = at.astimezone(zone)
-    return _("{day} at {time}").format(day=date_format(here, _("j F")), time=f"{here:%H:%M}")
+    time = f"{at.astimezone(zone):%H:%M}"
+    return _("{day} at {time}").format(day=day(at, zone), time=time)
+
+
+def day(at: datetime, zone: ZoneInfo) -> str:
+    """With the year."""
+    return date_format(at.astimezone(zone), _("j F Y"))
 
 
 def rows(version: Version) -> Sequence[ChangeRow]:
@@ -61,13 +66,17 @@ def rows(version: Version) -> Sequence[ChangeRow]:
 
 def change(row: ChangeRow, zone: ZoneInfo) -> str:
     """One change, without a full stop."""
-    field = " › ".join((*row.trail, row.label))
+    field = _field(row)
     if row.kind == "added":
         return _("“{field}” added: {new}").format(field=field, new=_said(row.new, zone))
     if row.kind == "removed":
         return _("“{field}” removed: {old}").format(field=field, old=_said(row.old, zone))
     text = _("“{field}” changed from {old} to {new}")
     return text.format(field=field, old=_said(row.old, zone), new=_said(row.new, zone))
+
+
+def _field(row: ChangeRow) -> str:
+    return " › ".join((*row.trail, row.label))
 
 
 def _said(value: Value, zone: ZoneInfo) -> str:
