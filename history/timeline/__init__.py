@@ -3,7 +3,7 @@
 The API and the screens read versions through this package only.
 """
 
-from history.timeline.applications import ApplicationState, MissingPart
+from history.timeline.applications import ApplicationState, MissingPart, before_gaps
 from history.timeline.applications import at as application_at
 from history.timeline.blame import BlamedLeaf, blame
 from history.timeline.compose import LabelledChange, Origin, Version

@@ -20,7 +20,7 @@ from history.timeline.query import (
     unknown_application,
 )
 from history.timeline.reading import Reader
-from history.timeline.row import Key, Keys, Named
+from history.timeline.row import Key, Keys, Located, Named
 
 Members: TypeAlias = Mapping[Named, list[Key]]
 
@@ -100,6 +100,25 @@ def at(
         unread=len(members or ()) - len(there),
         members=members or {},
     )
+
+
+def before_gaps(reader: Reader, state: ApplicationState) -> Mapping[Named, Version]:
+    """The next version of each part after whose version some are missing: these may have come
+    before the moment. Without snapshots; no query where nothing is missing."""
+    there: dict[Named, Keys] = {}
+    wanted: list[Located] = []
+    own = [state.application] if state.application else []
+    for part in (*own, *state.children, *state.deleted):
+        named = part.entity, part.id
+        later = [key for key in state.members[named] if key.version > part.version]
+        if later and min(later).version > part.version + 1:
+            there[named] = Keys(state.members[named])
+            wanted.append((*named, min(later)))
+    return {
+        (each.entity, each.id): each.without_snapshot()
+        for pairs in neighbours.batches(reader, wanted, there)
+        for each in compose.versions(reader, pairs, frozenset())
+    }
 
 
 def _nothing(id: str, known: bool, missing: Sequence[MissingPart]) -> NotFoundError:

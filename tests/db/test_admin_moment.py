@@ -5,10 +5,13 @@ from datetime import timedelta
 import pytest
 from django.test import Client
 
+from history.entities import ROOT
+from ingest.models import Quarantined
 from tests.db.screens import text
 from tests.db.store import T0, Store
 
 PAGE = "/admin/at/A1/"
+CHILD = {"entity": "participant-role", "application": "A1"}
 LATER = "Появились позже: Участник Иванов Пётр"
 
 
@@ -18,10 +21,9 @@ def application(store: Store) -> Store:
     25."""
     for version in range(3):
         store.add("A1", version, {"rate": f"{version + 1}.5"}, 10 * version)
-    child = {"entity": "participant-role", "application": "A1"}
-    store.add("R1", 0, {"fullName": "Рожкова Анна"}, 5, **child)
-    store.add("R1", 1, {"fullName": "Рожкова Анна"}, 15, type=2, **child)
-    store.add("R2", 0, {"fullName": "Иванов Пётр"}, 25, **child)
+    store.add("R1", 0, {"fullName": "Рожкова Анна"}, 5, **CHILD)
+    store.add("R1", 1, {"fullName": "Рожкова Анна"}, 15, type=2, **CHILD)
+    store.add("R2", 0, {"fullName": "Иванов Пётр"}, 25, **CHILD)
     return store
 
 
@@ -90,3 +92,28 @@ def test_a_moment_with_nothing_is_not_an_unknown_id(
     assert "Ипотека" in text(page)
     assert "возможно, он относится к другому виду" not in text(page)
     assert f'value="{T0 - timedelta(minutes=60):%Y-%m-%dT%H:%M:%S}"' in page.content.decode()
+
+
+def test_versions_that_may_have_come_before_the_moment_are_said(
+    application: Store, support: Client
+) -> None:
+    application.add("A1", 5, {"rate": "9.5"}, 60)
+    application.add("R2", 2, {"fullName": "Иванов Пётр"}, 60, **CHILD)
+    shown = text(support.get(at(30)))
+    for missing in ("Версии 3–4 не поступали", "Версия 1 не поступала"):
+        assert f"{missing}: состояние на этот момент могло быть другим." in shown
+    for minute in (9, 70):  # the next version is there, or the gap is older
+        assert "могло быть другим" not in text(support.get(at(minute)))
+
+
+def test_a_missing_version_in_quarantine_may_be_of_before_the_moment(
+    application: Store, support: Client
+) -> None:
+    application.add("A1", 4, {"rate": "9.5"}, 60)
+    Quarantined.objects.create(
+        topic=ROOT.topics[0], topic_id="", partition=0, offset=7, reason="bad_updated_at",
+        detail="", value=b"secret", first_seen=T0, entity=ROOT.name, entity_id="A1", version=3,
+    )  # fmt: skip
+    shown = text(support.get(at(30)))
+    assert "В хранилище есть не все версии: состояние на этот момент могло быть другим." in shown
+    assert "Версия 3 пришла" in shown

@@ -5,7 +5,7 @@ import io
 import json
 import re
 import zipfile
-from datetime import date, timedelta
+from datetime import UTC, date, datetime, timedelta
 from typing import Any
 from urllib.parse import quote
 
@@ -13,10 +13,16 @@ import msgspec
 import pytest
 from django.contrib.auth.models import User
 from django.test import Client
+from django.utils import translation
 from django.utils.formats import date_format
 
+from history import complete_to
 from history.admin.parts.clerk import moment_words
+from history.complete_to import Completeness
+from history.entities import ROOT
+from history.masking.token import token
 from history.models import ArchivedDay, SealedDay, SearchKey
+from ingest.models import Quarantined
 from tests.db.screens import A1, WHOLE, link, text
 from tests.db.store import T0, Store
 
@@ -207,9 +213,81 @@ def test_a_note_for_the_client_is_in_plain_words(documents: Store, support: Clie
     changed = (
         "изменено поле «Ставка»: было «18,4\N{NO-BREAK SPACE}%», стало «17,9\N{NO-BREAK SPACE}%»."
     )
-    assert f" в {at:%H:%M}, Заявка: {changed}" in said
+    with translation.override("ru"):
+        days = date_format(at, "j E Y")
+    assert said.startswith(f"Заявка A1 Ипотека, {days}\n\n")
+    assert f"{days} в {at:%H:%M}, Заявка: {changed}" in said
     assert "Участник Рожков Олег: создание." in said
     assert "Часовой пояс: Europe/Moscow" in said
+
+
+def test_moments_are_taken_away_in_the_zone_of_the_file(store: Store, support: Client) -> None:
+    support.cookies["annals_zone"] = "moscow"
+    for number, closed in enumerate(
+        [
+            None,
+            "2026-11-26T10:03:00Z",
+            "2026-11-26T22:03:00.5",
+            "2026-11-26T22:03:00.25",
+            "2026-99-99T00:00Z",
+        ]
+    ):
+        store.add("A1", number, {"closedAt": closed}, number)
+    shown = ["26.11.2026 13:03:00", "27.11.2026 01:03:00.500000", "27.11.2026 01:03:00.250000"]
+    csv_rows = support.get(A1, {"as": "csv"}).content.decode()
+    note = support.get(A1, {"as": "note"}).content.decode()
+    for each in shown:
+        assert f";{each}" in csv_rows
+        assert f"«{each}»" in note
+    assert "UTC" not in note.partition("99.99.2026")[0]
+    assert "99.99.2026 00:00 UTC" in note  # no such day: as it is stored
+    last = "2026-11-26T10:03:00Z"
+    store.add("A1", 5, {"closedAt": last}, 5)
+    assert "стало «26.11.2026 13:03:00»" in text(support.get("/admin/"))
+
+
+def test_what_is_taken_away_says_where_versions_are_missing(store: Store, support: Client) -> None:
+    for number in (0, 4, 5):
+        store.add("A1", number, {"n": number}, number)
+    Quarantined.objects.create(
+        topic=ROOT.topics[0], topic_id="", partition=0, offset=7, reason="bad_updated_at",
+        detail="", value=b"secret", first_seen=T0, entity=ROOT.name, entity_id="A1", version=3,
+    )  # fmt: skip
+    gap = "Версии 1–2 не поступали."
+    for address in (A1, WHOLE):
+        assert gap in text(support.get(address))
+        changes = json.loads(support.get(address, {"as": "json"}).content)["changes"]
+        assert [each["Версия"] for each in changes] == ["5", "4", "", "0"]
+        assert changes[2].keys() == changes[1].keys()
+        said = changes[2]["Что произошло"]
+        assert re.fullmatch(f"Версия 3 пришла .* в 12:00 и находится в карантине: .* {gap}", said)
+        assert list(changes[2].values())[1:3] == ["Заявка", "A1"]
+        rows = support.get(address, {"as": "csv"}).content.decode().splitlines()
+        assert [said in row for row in rows[-4:]] == [False, False, True, False]
+        note = support.get(address, {"as": "note"}).content.decode().splitlines()
+        place = note.index(f"Заявка: {said}")
+        assert "создание" in note[place - 1]
+        assert "стало «4»" in note[place + 1]
+        with zipfile.ZipFile(io.BytesIO(support.get(address, {"as": "xlsx"}).content)) as book:
+            assert gap in book.read("xl/sharedStrings.xml").decode()
+
+
+def test_a_note_has_no_iso_dates_and_no_signs_of_masked_values(
+    store: Store, support: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    upto = datetime(2026, 11, 26, 22, 3, 5, tzinfo=UTC)
+    known = Completeness(upto, 0, halted=False, retention_start=T0, read_at=upto)
+    monkeypatch.setattr(complete_to, "read", lambda _entities: known)
+    support.cookies["annals_zone"] = "moscow"
+    for number in range(2):
+        hidden = token(b"key", "/phone", str(number))
+        store.add("A1", number, {"phone": hidden}, number * 24 * 60)
+    said = support.get(A1, {"as": "note"}).content.decode()
+    assert ": изменено поле «phone».\n" in said
+    assert "Данные полны до: 27 ноября 2026 в 01:03\n" in said
+    assert not re.search(r"\d{4}-\d\d", said)
+    assert re.match(r"Заявка A1, \d+ \w+ \d{4} – \d+ \w+ \d{4}\n\n", said)
+    assert "2026-11-27 01:03:05" in support.get(A1, {"as": "csv"}).content.decode()
 
 
 def test_a_value_is_no_formula_no_line_and_an_id_a_file_name(store: Store, support: Client) -> None:

@@ -63,7 +63,7 @@ def page(request: HttpRequest, reader: Reader, id: str) -> HttpResponse:
         "action": links.application_at(id),
         "now": not form.is_bound,
         "said": moment if compared else None,
-        "parts": [] if empty else _parts(found, today),
+        "parts": [] if empty else _parts(reader, found, today),
         "later": _later(found, today),
         **activity.of_timeline(reader, root(), id, here, days, found.members),
         "hidden": 0 if empty else found.unread,
@@ -94,14 +94,27 @@ def _all(found: ApplicationState) -> tuple[Version, ...]:
     return (*own, *found.children, *found.deleted)
 
 
-def _parts(found: ApplicationState, today: ApplicationState | None) -> list[dict[str, object]]:
+def _parts(
+    reader: Reader, found: ApplicationState, today: ApplicationState | None
+) -> list[dict[str, object]]:
     """today: what each is compared with; None where the page is of today."""
-    room = Room()
+    room, after = Room(), timeline.before_gaps(reader, found)
     now = {(each.entity.name, each.id): each for each in _all(today)} if today else {}
     return [
-        _part(each, room) | _compared(each, now.get((each.entity.name, each.id)), room)
+        _part(each, room)
+        | _compared(each, now.get((each.entity.name, each.id)), room)
+        | _gap(after.get((each.entity, each.id)))
         for each in _all(found)
     ]
+
+
+def _gap(following: Version | None) -> dict[str, object]:
+    """That versions are missing which may have come before the moment. following: the next one."""
+    if following is None:
+        return {}
+    missing = gaps.text(following) or _("Not all versions are in the store")
+    said = _("{missing}: the state at this moment may have been different.")
+    return {"came": gaps.came(following), "gap": said.format(missing=missing)}
 
 
 def _compared(version: Version, today: Version | None, room: Room) -> dict[str, object]:

@@ -11,9 +11,10 @@ from django.utils.translation import gettext as _
 from history import complete_to, timeline
 from history.admin.pages.missing import not_found_page
 from history.admin.parts import heads, links
-from history.admin.parts.cards import CardBuilder, folded
+from history.admin.parts.cards import CardBuilder, folded, title
 from history.admin.parts.clerk import activity, take_away
 from history.admin.parts.filter_form import FilterForm, by_name
+from history.admin.parts.headline import headline
 from history.admin.parts.links import PAGE, pages
 from history.admin.site.access import may_view_history
 from history.base import clock, zone
@@ -87,7 +88,7 @@ def _respond(request: HttpRequest, reader: Reader, source: ShownTimeline) -> Htt
         links.application(source.id) if source.whole else links.timeline(source.entity, source.id)
     )
     if take_away.AS in request.GET:
-        return _file(request, source, form, found)
+        return _file(request, source, form, found, newest)
     cards = CardBuilder(
         newest=(newest.version, newest.updated_at) if newest else None,
         merged=source.whole,
@@ -154,13 +155,18 @@ def _picture(
 
 
 def _file(
-    request: HttpRequest, source: ShownTimeline, form: FilterForm, found: Page
+    request: HttpRequest,
+    source: ShownTimeline,
+    form: FilterForm,
+    found: Page,
+    newest: Version | None,
 ) -> HttpResponse:
     """The page as a file, masked as the page."""
     address = request.path
     known = complete_to.read(PARTS if source.whole else [source.entity])
     taken = take_away.Taken(
         f"{source.entity.name}-{source.id}",
+        f"{title(source.entity)} {source.id} {headline(newest.data) if newest else ''}".rstrip(),
         take_away.head(request, form.chips(address), found, known),
         found.versions,
         zone.of(request),

@@ -84,7 +84,7 @@ class CardBuilder:
             "hidden": rows.note,
             "rest_url": _rest(version, rows, self.path),
             "snapshot": _snapshot(version, self.room),
-            "note": _note(version),
+            "note": older_text(version),
             "came": gaps.came(version),
             "gap": gaps.text(version),
             "gap_links": gaps.to_pages(version),
@@ -202,7 +202,8 @@ def _rest(version: Version, rows: ChangeRows, path: str | None) -> str:
     return after(address, len(rows.plain) + len(rows.technical))
 
 
-def _note(version: Version) -> str:
+def older_text(version: Version) -> str:
+    """Why there is nothing below the lowest version; empty for every other one."""
     if version.older is Absence.ARCHIVED:
         return _("Older versions are in the archive. {ask}").format(ask=gaps.ask_archive())
     if version.older is Absence.REMOVED:

@@ -1,6 +1,6 @@
 """What the screens say of missing versions: which came, which never did, the page of each."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime
 from typing import NamedTuple
 
@@ -27,10 +27,16 @@ class GapLink(NamedTuple):
     url: str
 
 
-def came(version: Version) -> list[str]:
-    """A sentence on each of the missing versions that came, as HTML; the first MOST."""
+def said(fate: Fate) -> list[str]:
+    """The sentences on a version or message as HTML, its times in the browser's time zone."""
+    return trace.said(fate, format_html, when)
+
+
+def came(version: Version, say: Callable[[Fate], list[str]] = said) -> list[str]:
+    """A sentence on each of the missing versions that came, as HTML; the first MOST. say: makes
+    other texts of a fate."""
     held = list(version.came.values())
-    found = [sentence for each in held[:MOST] for sentence in said(trace.quarantined_fate(each))]
+    found = [sentence for each in held[:MOST] for sentence in say(trace.quarantined_fate(each))]
     more = len(held) - MOST
     if more > 0:
         text = ngettext(
@@ -56,11 +62,6 @@ def held(entity: Entity, ids: Iterable[str]) -> dict[str, list[str]]:
 def asked(at: datetime) -> str:
     """That the services were asked for a gap, as HTML."""
     return format_html(_("Asked for on {at}; not arrived yet."), at=when(at))
-
-
-def said(fate: Fate) -> list[str]:
-    """The sentences on a version or message as HTML, its times in the browser's time zone."""
-    return trace.said(fate, format_html, when)
 
 
 def text(version: Version) -> str:

@@ -3,9 +3,11 @@
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from decimal import Decimal
 from itertools import islice
 from typing import Literal
+from zoneinfo import ZoneInfo
 
 import msgspec
 from django.utils.formats import get_format
@@ -110,6 +112,16 @@ class Value:
     def html(self) -> SafeString:
         """As HTML."""
         return value_html(self)
+
+    def in_zone(self, zone: ZoneInfo) -> str:
+        """The text, for files: a moment as the screen has it in this zone."""
+        try:
+            at = datetime.fromisoformat(self.moment).astimezone(zone)
+        except (ValueError, OverflowError):  # no moment, or no such day
+            return self.text
+        day = _("{year}-{month}-{day}").format(year=at.year, month=f"{at:%m}", day=f"{at:%d}")
+        # mark_differences gives moments that differ only in the fraction their exact text.
+        return f"{day} {at.time().isoformat('auto' if self.text == self.exact else 'seconds')}"
 
     @property
     def head(self) -> str:

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import Any
+from zoneinfo import ZoneInfo
 
 from django.http import HttpRequest
 
@@ -12,7 +13,7 @@ from history.admin.parts.cards import fields_of, title, utc
 from history.admin.parts.clerk import sentences
 from history.admin.parts.found import make_groups
 from history.admin.parts.headline import headline, status
-from history.base import clock
+from history.base import clock, zone
 from history.base.signals import looks_back
 from history.documents.exactjson import Json
 from history.entities import BY_NAME
@@ -31,8 +32,9 @@ def of_login(request: HttpRequest) -> dict[str, object]:
     opened, look = _opened(request), accesses.of(request)
     look.listed = bool(opened)
     reader = timeline.of_request(request.user, look)
+    here = zone.of(request)
     with worker_shares.of_login(request.user.pk):
-        lines = {each: line for each in opened if (line := _line(reader, each))}
+        lines = {each: line for each in opened if (line := _line(reader, each, here))}
         client = _client(reader, next(iter(lines))) if lines else None
     return {"recent": [*lines.values()], "client": client}
 
@@ -46,7 +48,7 @@ def _opened(request: HttpRequest) -> list[Carrier]:
     return list(found)[:MOST]
 
 
-def _line(of_page: Reader, place: Carrier) -> dict[str, object] | None:
+def _line(of_page: Reader, place: Carrier, here: ZoneInfo) -> dict[str, object] | None:
     """None where the rule of need-to-know hides it now."""
     entity, id = place
     viewer = replace(of_page.viewer, look=accesses.Look())
@@ -68,7 +70,7 @@ def _line(of_page: Reader, place: Carrier) -> dict[str, object] | None:
         "at": last.updated_at,
         "utc": utc(last.updated_at),
         "who": heads.changed_by(last),
-        "what": sentences.change(plain[0]) if plain else "",
+        "what": sentences.change(plain[0], here) if plain else "",
         "more": max(0, len(plain) - 1),
     }
 

@@ -1,12 +1,15 @@
 """What a version did in plain words: for the first page, and for a note to the client."""
 
 from collections.abc import Iterator, Sequence
+from datetime import datetime
 from zoneinfo import ZoneInfo
 
 from django.utils.formats import date_format
 from django.utils.translation import gettext as _
 
-from history.admin.parts.cards import fields_of, kind_text, title
+from history import trace
+from history.admin.parts import gaps
+from history.admin.parts.cards import fields_of, kind_text, older_text, title
 from history.admin.parts.change_rows import ChangeRow, change_rows, ordered
 from history.admin.parts.headline import headline
 from history.admin.parts.values import Value
@@ -16,19 +19,43 @@ MOST = 40  # changes of one version
 
 
 def of_version(version: Version, zone: ZoneInfo) -> Iterator[str]:
-    """A sentence for each change of a field that is not technical; one for a version without."""
-    at = version.updated_at.astimezone(zone)
-    day = _("{day} at {time}").format(day=date_format(at, _("j F")), time=f"{at:%H:%M}")
-    subject = title(version.entity)
-    if version.entity.parent and (name := headline(version.data)):
-        subject = f"{subject} {name}"
+    """What is missing before it, then a sentence for each change of a field that is not technical;
+    one for a version without."""
+    if lost := missing(version, zone):
+        yield f"{_subject(version)}: {lost}"
+    at, subject = moment(version.updated_at, zone), _subject(version)
     plain = rows(version)
     if not plain:
         yield _("{day}, {subject}: {what}.").format(
-            day=day, subject=subject, what=kind_text(version.type)
+            day=at, subject=subject, what=kind_text(version.type)
         )
     for row in plain:
-        yield _("{day}, {subject}: {change}.").format(day=day, subject=subject, change=change(row))
+        masked = "masked" in (row.old.form, row.new.form)  # its signs say nothing to a client
+        said = _("“{field}” changed").format(field=_field(row)) if masked else change(row, zone)
+        yield _("{day}, {subject}: {change}.").format(day=at, subject=subject, change=said)
+
+
+def _subject(version: Version) -> str:
+    named = headline(version.data) if version.entity.parent else ""
+    return f"{title(version.entity)} {named}".rstrip()
+
+
+def missing(version: Version, zone: ZoneInfo) -> str:
+    """What the timeline says of the versions that are missing before one; empty if none is."""
+    came = gaps.came(version, lambda fate: trace.said(fate, when=lambda at: moment(at, zone)))
+    gap = gaps.text(version)
+    return " ".join(filter(None, [older_text(version), *came, gap and f"{gap}."]))
+
+
+def moment(at: datetime, zone: ZoneInfo) -> str:
+    """To the minute."""
+    time = f"{at.astimezone(zone):%H:%M}"
+    return _("{day} at {time}").format(day=day(at, zone), time=time)
+
+
+def day(at: datetime, zone: ZoneInfo) -> str:
+    """With the year."""
+    return date_format(at.astimezone(zone), _("j F Y"))
 
 
 def rows(version: Version) -> Sequence[ChangeRow]:
@@ -37,19 +64,23 @@ def rows(version: Version) -> Sequence[ChangeRow]:
     return change_rows(ordered(version.changes), version.data, fields, most=MOST).plain
 
 
-def change(row: ChangeRow) -> str:
+def change(row: ChangeRow, zone: ZoneInfo) -> str:
     """One change, without a full stop."""
-    field = " › ".join((*row.trail, row.label))
+    field = _field(row)
     if row.kind == "added":
-        return _("“{field}” added: {new}").format(field=field, new=_said(row.new))
+        return _("“{field}” added: {new}").format(field=field, new=_said(row.new, zone))
     if row.kind == "removed":
-        return _("“{field}” removed: {old}").format(field=field, old=_said(row.old))
+        return _("“{field}” removed: {old}").format(field=field, old=_said(row.old, zone))
     text = _("“{field}” changed from {old} to {new}")
-    return text.format(field=field, old=_said(row.old), new=_said(row.new))
+    return text.format(field=field, old=_said(row.old, zone), new=_said(row.new, zone))
 
 
-def _said(value: Value) -> str:
+def _field(row: ChangeRow) -> str:
+    return " › ".join((*row.trail, row.label))
+
+
+def _said(value: Value, zone: ZoneInfo) -> str:
     if value.form in ("absent", "null"):
         return _("empty")
-    text = value.head if value.form == "long" else value.text
+    text = value.head if value.form == "long" else value.in_zone(zone)
     return _("“{text}”").format(text=text) if text else _("several values")

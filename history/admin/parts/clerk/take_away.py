@@ -32,9 +32,11 @@ MOST_LETTERS: Final = 32_767  # of a cell
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """name: of the file. head: name and value of each line that says what the file is."""
+    """name: of the file; title: of what it is about. head: name and value of each line that says
+    what the file is."""
 
     name: str
+    title: str
     head: Sequence[tuple[str, str]]
     versions: Sequence[Version]
     zone: ZoneInfo
@@ -65,11 +67,15 @@ def head(
     address = request.build_absolute_uri(f"{request.path}?{asked.urlencode()}".rstrip("?"))
     conditions = "; ".join(f"{name}: {value}" for name, value, _url in chips)
     here, moment = zone.of(request), known.complete_to
+    data = request.GET.get(AS) in FILES
+    upto = moment and (
+        f"{moment.astimezone(here):%Y-%m-%d %H:%M:%S}" if data else sentences.moment(moment, here)
+    )
     return [
         (_("Address"), address),
         (_("Filter"), conditions or _("none")),
         (_("Time zone"), here.key),
-        (_("Complete up to"), f"{moment.astimezone(here):%Y-%m-%d %H:%M:%S}" if moment else "?"),
+        (_("Complete up to"), upto or "?"),
         (_("Versions"), _older(page)),
     ]
 
@@ -87,7 +93,8 @@ def links(address: str, kept: Mapping[str, str], token: str | None) -> list[tupl
 
 
 def _rows(taken: Taken) -> Iterator[dict[str, str]]:
-    """A row for each change, as on the screen; one for a version without."""
+    """A row for each change, as on the screen; one for a version without, and one below it for
+    those that are missing before it."""
     for version in taken.versions:
         at = version.updated_at.astimezone(taken.zone)
         row = {
@@ -101,15 +108,19 @@ def _rows(taken: Taken) -> Iterator[dict[str, str]]:
         }
         changes: Sequence[ChangeRow | None] = sentences.rows(version) or [None]
         for change in changes:
-            yield row | {
+            row = row | {
                 _("Field"): " › ".join((*change.trail, change.label)) if change else "",
-                _("Was"): _text(change.old) if change else "",
-                _("Became"): _text(change.new) if change else "",
+                _("Was"): _text(change.old, taken.zone) if change else "",
+                _("Became"): _text(change.new, taken.zone) if change else "",
             }
+            yield row
+        if lost := sentences.missing(version, taken.zone):
+            about = {name: row[name] for name in (_("Kind"), _("Id"))}
+            yield dict.fromkeys(row, "") | about | {_("What happened"): lost}
 
 
-def _text(value: Value) -> str:
-    return value.text or value.exact
+def _text(value: Value, zone: ZoneInfo) -> str:
+    return value.in_zone(zone) or value.exact
 
 
 def _csv(taken: Taken) -> tuple[str, str]:
@@ -151,14 +162,18 @@ def _json(taken: Taken) -> tuple[str, str]:
 
 
 def _note(taken: Taken) -> tuple[str, str]:
-    """Oldest first: one sentence a change, on one line: a value is no line of its own."""
+    """What it is about and of which days; then oldest first one sentence a change, on one line: a
+    value is no line of its own."""
+    ends = [taken.versions[place].updated_at for place in (-1, 0)] if taken.versions else []
+    days = dict.fromkeys(sentences.day(each, taken.zone) for each in ends)
+    heading = ", ".join(filter(None, [taken.title, " – ".join(days)]))
     said = [
         " ".join(sentence.splitlines())
         for version in reversed(taken.versions)
         for sentence in sentences.of_version(version, taken.zone)
     ]
     about = [f"{name}: {value}" for name, value in taken.head[2:]]
-    return "\n".join([*said, "", *about, ""]), "text/plain"
+    return "\n".join([" ".join(heading.splitlines()), "", *said, "", *about, ""]), "text/plain"
 
 
 FORMS: Final[Mapping[str, Callable[[Taken], tuple[str | bytes, str]]]] = {
