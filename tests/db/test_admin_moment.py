@@ -5,6 +5,7 @@ from datetime import timedelta
 import pytest
 from django.test import Client
 
+from history.base import clock
 from tests.db.screens import text
 from tests.db.store import T0, Store
 
@@ -67,6 +68,36 @@ def test_a_wrong_moment_is_said(wrong: str, application: Store, support: Client)
     assert page.status_code == 200
     assert "errorlist" in page.content.decode()
     assert "Иванов Пётр" not in text(page)
+
+
+@pytest.mark.parametrize("form", ["%d.%m.%Y", "%Y-%m-%d"])
+def test_a_date_alone_is_the_end_of_that_day(
+    form: str, application: Store, support: Client
+) -> None:
+    begin = T0.replace(hour=0)
+    page = support.get(PAGE, {"time": T0.strftime(form)})
+    assert page.context["said"] == begin + timedelta(days=1, seconds=-1)
+    assert "Иванов Пётр" in text(page)
+    moscow = support.get(PAGE, {"time": T0.strftime(form), "tz": "Europe/Moscow"})
+    assert moscow.context["said"] == begin + timedelta(hours=21, seconds=-1)
+    midnight = support.get(PAGE, {"time": f"{T0.strftime(form)} 0:00"})
+    assert midnight.status_code == 404
+
+
+@pytest.mark.parametrize("form", ["сегодня", "%d.%m.%Y"])
+def test_today_alone_is_now(form: str, application: Store, support: Client) -> None:
+    page = support.get(PAGE, {"time": clock.now().strftime(form)})
+    assert clock.now() - timedelta(minutes=1) < page.context["said"] <= clock.now()
+
+
+@pytest.mark.parametrize("form", ["%d.%m.%Y", "%d.%m.%Y %H:%M"])
+def test_a_moment_to_come_has_no_state(form: str, application: Store, support: Client) -> None:
+    page = support.get(PAGE, {"time": (clock.now() + timedelta(days=1)).strftime(form)})
+    assert page.status_code == 200
+    assert "Этот момент ещё не наступил." in text(page)
+    assert "сейчас так же" not in text(page)
+    assert page.context["parts"] == []
+    assert "Состояние на" not in text(page)
 
 
 @pytest.mark.parametrize(
