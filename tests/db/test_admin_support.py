@@ -70,6 +70,8 @@ def test_the_week_of_a_client_is_one_timeline(store: Store, support: Client) -> 
         support.get("/admin/client/", {"q": "C77", "week": before})
     )
     assert link(page.content.decode(), "next").endswith(f"week={before}")
+    body = page.content.decode()
+    assert body.index("← Предыдущая неделя") < body.index("Следующая неделя →")
     assert "нет ничего с таким номером" in text(support.get("/admin/client/", {"q": "nobody"}))
     for number, week in (
         *(("C77", each) for each in ("2026-W99", "1-W1", "9999-W52", f"2026-W{9**30}")),
