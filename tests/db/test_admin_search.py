@@ -74,12 +74,14 @@ def test_a_key_that_begins_with_a_blank_is_found(documents: Store, support: Clie
     [
         *((each, "77-AB") for each in ("№77-ab", "«77-AB»", "77-АВ", "77-ав.", "77-AB\u200b")),
         ("заявка 77", "ЗАЯВКА 77"),
+        *((f"77{dash}ab", "77-AB") for dash in "\u2010\u2011\u2012\u2013\u2014\u2015\u2212"),
+        ("«77\u2013ab»", "77\u2013AB"),
     ],
 )
 def test_another_spelling_is_offered(
     documents: Store, support: Client, query: str, stored: str
 ) -> None:
-    """In small letters, with signs around it, with letters of the other alphabet."""
+    """In small letters, with signs around it, with other letters or dashes."""
     carry(stored, "R1")
     page = support.get("/admin/history/", {"q": query})
     assert f"Точного совпадения с {query} нет. Найдено в другом написании: {stored}." in text(page)
