@@ -121,6 +121,18 @@ def test_forty_ids_take_as_many_queries_as_one(
     assert all(f'href="/admin/applications/B{n}/"' in page.content.decode() for n in range(40))
 
 
+def test_more_than_forty_are_searched_in_turn(documents: Store, support: Client) -> None:
+    pasted = [f"NO{number}" for number in range(88)] + ["A1", "R1"]
+    page = support.get("/admin/history/", {"q": "\r\n".join(pasted)})
+    rest = "/admin/history/?q=" + "+".join(pasted[40:])
+    assert f'первые 40. <a href="{rest}">Искать остальные (50)</a>' in page.content.decode()
+    last = "/admin/history/?q=" + "+".join(pasted[80:])
+    assert f'<a href="{last}">Искать остальные (10)</a>' in support.get(rest).content.decode()
+    page = support.get(last)
+    assert f'href="{WHOLE}"' in page.content.decode()
+    assert "Искать остальные" not in text(page)
+
+
 def test_a_key_of_what_is_not_stored_finds_nothing(documents: Store, support: Client) -> None:
     """Retention has removed it, or PostgreSQL has refused its only version."""
     SearchKey.objects.create(
