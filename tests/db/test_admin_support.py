@@ -18,7 +18,7 @@ from django.utils.formats import date_format
 from history.admin.parts.clerk import moment_words
 from history.models import ArchivedDay, SealedDay, SearchKey
 from tests.db.screens import A1, WHOLE, link, text
-from tests.db.store import T0, Store
+from tests.db.store import T0, Store, queries
 
 pytestmark = pytest.mark.django_db
 
@@ -44,6 +44,25 @@ def test_the_first_page_says_what_happened_to_what_was_opened(
     other = Client()
     other.force_login(User.objects.get(username="auditor"))
     assert "Недавно открытые" not in text(other.get("/admin/"))
+
+
+def test_twenty_that_were_opened_are_offered_again(
+    store: Store, support: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    counts = []
+    for number in range(22):
+        store.add(f"B{number}", 0, {"name": f"Ипотека {number}"}, number)
+        support.get(f"/admin/applications/B{number}/")
+        if number in (5, 21):
+            support.get("/admin/")
+            with queries(monkeypatch) as said:
+                page = support.get("/admin/")
+            counts.append(len(said))
+    shown = re.findall(r'href="/admin/applications/(B\d+)/"', page.content.decode())
+    assert shown == [f"B{number}" for number in range(21, 1, -1)]
+    assert "Ипотека 16" in text(page)
+    assert "Ранее: Заявка B15 , Заявка B14 ," in text(page)
+    assert counts[0] == counts[1]
 
 
 def test_the_week_of_a_client_is_one_timeline(store: Store, support: Client) -> None:

@@ -153,7 +153,7 @@ def other_versions(
 
 
 KEY = "opened"
-MAX_OPENED = 8
+MAX_OPENED = 20
 
 
 def remember(request: HttpRequest, entity: Entity, id: str) -> None:
