@@ -118,6 +118,18 @@ def test_a_field_has_all_its_values(store: Store, support: Client) -> None:
     assert support.get("/admin/history/product-instance/NO/field/?path=/a").status_code == 404
 
 
+def test_how_long_a_value_stood_next_to_a_gap(store: Store, support: Client) -> None:
+    """Between 1 and 3 a version is missing, and so is one between 3 and 5; 0 is the first."""
+    for number, day in ((0, 0), (1, 1), (3, 3), (5, 6), (6, 7)):
+        store.add("A1", number, {"rate": str(number)}, day * 24 * 60)
+    page = support.get(FIELD, {"path": "/rate"})
+    stood = [line["stood"].replace("\N{NO-BREAK SPACE}", " ") for line in page.context["lines"]]
+    assert stood[1:] == ["не меньше чем 1 день", "неизвестно", "не дольше чем 2 дня", "1 день"]
+    said = text(page)
+    assert f"{stood[0]}, действует сейчас" in said
+    assert "только версии, в которых менялось это поле" in said
+
+
 def test_two_services_that_change_back_and_forth(store: Store, support: Client) -> None:
     for number in range(4):
         rate = str(number % 2)
