@@ -100,6 +100,25 @@ def test_a_moment_to_come_has_no_state(form: str, application: Store, support: C
     assert "Состояние на" not in text(page)
 
 
+def test_the_head_says_which_status_was_then(store: Store, support: Client) -> None:
+    """Of a moment also which one is now; of a version alone no other one is read."""
+    for version, status in enumerate(["A", "B", "A"]):
+        store.add("A1", version, {"name": "Ипотека", "status": status}, 10 * version)
+    heads = [
+        *(text(support.get(address)).partition("Копировать")[0] for address in (at(15), at(5))),
+        *(
+            text(support.get(f"/admin/history/product-instance/A1/versions/{number}/")).partition(
+                "Копировать"
+            )[0]
+            for number in (1, 2)
+        ),
+    ]
+    assert ["тогда: B · сейчас: A" in head for head in heads] == [True, False, False, False]
+    assert ["тогда: B" in head for head in heads] == [True, False, True, False]
+    store.add("A1", 3, {"name": "Ипотека"}, 30, type=2)
+    assert "тогда: A · сейчас: больше не существует" in text(support.get(at(5)))
+
+
 @pytest.mark.parametrize(
     "version, created, said",
     [
