@@ -26,7 +26,15 @@ from history.timeline.query import (
 from history.timeline.readers import of_request, on_host
 from history.timeline.reading import Reader
 from history.timeline.row import Numbered
-from history.timeline.search import Carrier, Found, Results, documents, search, search_all
+from history.timeline.search import (
+    Carrier,
+    Found,
+    Results,
+    documents,
+    search,
+    search_all,
+    visible,
+)
 from history.timeline.single import (
     Comparison,
     Twin,

@@ -249,7 +249,21 @@ def _visible(
     if not need_to_know.applies(reader.viewer):
         return found
     hits = [hit for its in found.values() for hit in its.values()]
-    places = {place for hit in hits for place in (hit.place, *hit.carriers)}
+    shown = visible(reader, {place for hit in hits for place in (hit.place, *hit.carriers)})
+    return {
+        text: {
+            place: replace(hit, carriers=tuple(filter(shown.__contains__, hit.carriers)))
+            for place, hit in its.items()
+            if place in shown and (not hit.carriers or shown.intersection(hit.carriers))
+        }
+        for text, its in found.items()
+    }
+
+
+def visible(reader: Reader, places: Collection[Carrier]) -> set[Carrier]:
+    """Those of these that the reader may see; for lists."""
+    if not need_to_know.applies(reader.viewer):
+        return set(places)
     owners = {
         place: {place.id} if place.entity.root else set[str]()
         for place in places
@@ -260,15 +274,7 @@ def _visible(
             known = reader.owners(entity, ids)
             owners |= {Carrier(entity, id): its for id, its in known.items()}
     allowed = reader.visible(set().union(*owners.values()))
-    shown = {place for place, its in owners.items() if its <= allowed}
-    return {
-        text: {
-            place: replace(hit, carriers=tuple(filter(shown.__contains__, hit.carriers)))
-            for place, hit in its.items()
-            if place in shown and (not hit.carriers or shown.intersection(hit.carriers))
-        }
-        for text, its in found.items()
-    }
+    return {place for place, its in owners.items() if its <= allowed}
 
 
 def _of(entity: Entity, places: Iterable[Carrier]) -> set[str]:

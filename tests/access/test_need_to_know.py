@@ -201,6 +201,21 @@ def test_the_first_page_leaves_out_what_is_hidden_now(people: Store, ruled: Any)
     ]
 
 
+def test_the_links_to_what_was_opened_before_leave_it_out_too(people: Store, ruled: Any) -> None:
+    people.add("P7", 0, {"role": "X"}, 2, entity=PERSON, application="A1")
+    support = login("support")
+    session = support.session
+    session["opened"] = [
+        *((ROOT.name, f"NONE-{number}") for number in range(6)),
+        *((ROOT.name, "V1"), (PERSON.name, "P9"), (PERSON.name, "P7"), (ROOT.name, "A1")),
+    ]
+    session.save()
+    ruled("not_vip")
+    page = support.get("/admin/")
+    assert [id for _kind, id, _url in page.context["others"]] == ["P7", "A1"]
+    assert not leaks(page.content, {"/V1", ">V1<", "/P9", ">P9<", "VIP-OWNER", "VIP-CHILD"})
+
+
 def test_what_the_reader_is_told(people: Store, ruled: Any) -> None:
     ruled("not_vip")
     support = login("support")

@@ -5,6 +5,7 @@ from datetime import timedelta
 import pytest
 from django.test import Client
 
+from history.base import clock
 from history.entities import ROOT
 from ingest.models import Quarantined
 from tests.db.screens import text
@@ -41,7 +42,12 @@ def at(minute: int, zone: str = "UTC", hours: int = 0) -> str:
         (19, ["2.5 % 3.5 %", "Рожкова Анна к этому моменту уже не было", LATER], ["1.5"]),
         (
             99,
-            ["с тех пор не изменилось", "3.5", "Иванов Пётр", "Рожкова Анна к этому моменту уже не было"],
+            [
+                "с тех пор не изменилось",
+                "3.5",
+                "Иванов Пётр",
+                "Рожкова Анна к этому моменту уже не было",
+            ],
             ["2.5", "с тех пор изменилось", "Появились позже"],
         ),
     ],
@@ -69,6 +75,55 @@ def test_a_wrong_moment_is_said(wrong: str, application: Store, support: Client)
     assert page.status_code == 200
     assert "errorlist" in page.content.decode()
     assert "Иванов Пётр" not in text(page)
+
+
+@pytest.mark.parametrize("form", ["%d.%m.%Y", "%Y-%m-%d"])
+def test_a_date_alone_is_the_end_of_that_day(
+    form: str, application: Store, support: Client
+) -> None:
+    begin = T0.replace(hour=0)
+    page = support.get(PAGE, {"time": T0.strftime(form)})
+    assert page.context["said"] == begin + timedelta(days=1, seconds=-1)
+    assert "Иванов Пётр" in text(page)
+    moscow = support.get(PAGE, {"time": T0.strftime(form), "tz": "Europe/Moscow"})
+    assert moscow.context["said"] == begin + timedelta(hours=21, seconds=-1)
+    midnight = support.get(PAGE, {"time": f"{T0.strftime(form)} 0:00"})
+    assert midnight.status_code == 404
+
+
+@pytest.mark.parametrize("form", ["сегодня", "%d.%m.%Y"])
+def test_today_alone_is_now(form: str, application: Store, support: Client) -> None:
+    page = support.get(PAGE, {"time": clock.now().strftime(form)})
+    assert clock.now() - timedelta(minutes=1) < page.context["said"] <= clock.now()
+
+
+@pytest.mark.parametrize("form", ["%d.%m.%Y", "%d.%m.%Y %H:%M"])
+def test_a_moment_to_come_has_no_state(form: str, application: Store, support: Client) -> None:
+    page = support.get(PAGE, {"time": (clock.now() + timedelta(days=1)).strftime(form)})
+    assert page.status_code == 200
+    assert "Этот момент ещё не наступил." in text(page)
+    assert "сейчас так же" not in text(page)
+    assert page.context["parts"] == []
+    assert "Состояние на" not in text(page)
+
+
+def test_the_head_says_which_status_was_then(store: Store, support: Client) -> None:
+    """Of a moment also which one is now; of a version alone no other one is read."""
+    for version, status in enumerate(["A", "B", "A"]):
+        store.add("A1", version, {"name": "Ипотека", "status": status}, 10 * version)
+    heads = [
+        *(text(support.get(address)).partition("Копировать")[0] for address in (at(15), at(5))),
+        *(
+            text(support.get(f"/admin/history/product-instance/A1/versions/{number}/")).partition(
+                "Копировать"
+            )[0]
+            for number in (1, 2)
+        ),
+    ]
+    assert ["тогда: B · сейчас: A" in head for head in heads] == [True, False, False, False]
+    assert ["тогда: B" in head for head in heads] == [True, False, True, False]
+    store.add("A1", 3, {"name": "Ипотека"}, 30, type=2)
+    assert "тогда: A · сейчас: больше не существует" in text(support.get(at(5)))
 
 
 @pytest.mark.parametrize(

@@ -74,12 +74,14 @@ def test_a_key_that_begins_with_a_blank_is_found(documents: Store, support: Clie
     [
         *((each, "77-AB") for each in ("№77-ab", "«77-AB»", "77-АВ", "77-ав.", "77-AB\u200b")),
         ("заявка 77", "ЗАЯВКА 77"),
+        *((f"77{dash}ab", "77-AB") for dash in "\u2010\u2011\u2012\u2013\u2014\u2015\u2212"),
+        ("«77\u2013ab»", "77\u2013AB"),
     ],
 )
 def test_another_spelling_is_offered(
     documents: Store, support: Client, query: str, stored: str
 ) -> None:
-    """In small letters, with signs around it, with letters of the other alphabet."""
+    """In small letters, with signs around it, with other letters or dashes."""
     carry(stored, "R1")
     page = support.get("/admin/history/", {"q": query})
     assert f"Точного совпадения с {query} нет. Найдено в другом написании: {stored}." in text(page)
@@ -117,6 +119,18 @@ def test_forty_ids_take_as_many_queries_as_one(
         counts.append(len(said))
     assert counts[1] <= counts[0]
     assert all(f'href="/admin/applications/B{n}/"' in page.content.decode() for n in range(40))
+
+
+def test_more_than_forty_are_searched_in_turn(documents: Store, support: Client) -> None:
+    pasted = [f"NO{number}" for number in range(88)] + ["A1", "R1"]
+    page = support.get("/admin/history/", {"q": "\r\n".join(pasted)})
+    rest = "/admin/history/?q=" + "+".join(pasted[40:])
+    assert f'первые 40. <a href="{rest}">Искать остальные (50)</a>' in page.content.decode()
+    last = "/admin/history/?q=" + "+".join(pasted[80:])
+    assert f'<a href="{last}">Искать остальные (10)</a>' in support.get(rest).content.decode()
+    page = support.get(last)
+    assert f'href="{WHOLE}"' in page.content.decode()
+    assert "Искать остальные" not in text(page)
 
 
 def test_a_key_of_what_is_not_stored_finds_nothing(documents: Store, support: Client) -> None:

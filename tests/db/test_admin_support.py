@@ -24,7 +24,7 @@ from history.masking.token import token
 from history.models import ArchivedDay, SealedDay, SearchKey
 from ingest.models import Quarantined
 from tests.db.screens import A1, WHOLE, link, text
-from tests.db.store import T0, Store
+from tests.db.store import T0, Store, queries
 
 pytestmark = pytest.mark.django_db
 
@@ -52,6 +52,25 @@ def test_the_first_page_says_what_happened_to_what_was_opened(
     assert "Недавно открытые" not in text(other.get("/admin/"))
 
 
+def test_twenty_that_were_opened_are_offered_again(
+    store: Store, support: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    counts = []
+    for number in range(22):
+        store.add(f"B{number}", 0, {"name": f"Ипотека {number}"}, number)
+        support.get(f"/admin/applications/B{number}/")
+        if number in (5, 21):
+            support.get("/admin/")
+            with queries(monkeypatch) as said:
+                page = support.get("/admin/")
+            counts.append(len(said))
+    shown = re.findall(r'href="/admin/applications/(B\d+)/"', page.content.decode())
+    assert shown == [f"B{number}" for number in range(21, 1, -1)]
+    assert "Ипотека 16" in text(page)
+    assert "Ранее: Заявка B15 , Заявка B14 ," in text(page)
+    assert counts[0] == counts[1]
+
+
 def test_the_week_of_a_client_is_one_timeline(store: Store, support: Client) -> None:
     for number in range(3):
         store.add(f"B{number}", 0, {"name": f"Ипотека {number}"}, number)
@@ -76,6 +95,8 @@ def test_the_week_of_a_client_is_one_timeline(store: Store, support: Client) -> 
         support.get("/admin/client/", {"q": "C77", "week": before})
     )
     assert link(page.content.decode(), "next").endswith(f"week={before}")
+    body = page.content.decode()
+    assert body.index("← Предыдущая неделя") < body.index("Следующая неделя →")
     assert "нет ничего с таким номером" in text(support.get("/admin/client/", {"q": "nobody"}))
     for number, week in (
         *(("C77", each) for each in ("2026-W99", "1-W1", "9999-W52", f"2026-W{9**30}")),
@@ -101,6 +122,18 @@ def test_a_field_has_all_its_values(store: Store, support: Client) -> None:
     assert f'href="{FIELD}?path=%2Frate"' in timeline
     assert support.get(FIELD, {"path": "nonsense"}).status_code == 400
     assert support.get("/admin/history/product-instance/NO/field/?path=/a").status_code == 404
+
+
+def test_how_long_a_value_stood_next_to_a_gap(store: Store, support: Client) -> None:
+    """Between 1 and 3 a version is missing, and so is one between 3 and 5; 0 is the first."""
+    for number, day in ((0, 0), (1, 1), (3, 3), (5, 6), (6, 7)):
+        store.add("A1", number, {"rate": str(number)}, day * 24 * 60)
+    page = support.get(FIELD, {"path": "/rate"})
+    stood = [line["stood"].replace("\N{NO-BREAK SPACE}", " ") for line in page.context["lines"]]
+    assert stood[1:] == ["не меньше чем 1 день", "неизвестно", "не дольше чем 2 дня", "1 день"]
+    said = text(page)
+    assert f"{stood[0]}, действует сейчас" in said
+    assert "только версии, в которых менялось это поле" in said
 
 
 def test_two_services_that_change_back_and_forth(store: Store, support: Client) -> None:

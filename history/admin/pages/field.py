@@ -1,7 +1,7 @@
 """All values of one field: who set each, how long it stood, and what was changed back."""
 
 from collections.abc import Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta
 from decimal import Decimal, InvalidOperation
 
 import msgspec
@@ -23,7 +23,7 @@ from history.diff.equal import identical
 from history.documents.exactjson import Json
 from history.entities import Entity
 from history.requests.worker_shares import dear_view
-from history.timeline import BadParameterError, FieldValue, Reader, Version
+from history.timeline import BadParameterError, FieldValue, Origin, Reader, Version
 
 SOON = timedelta(minutes=30)
 AGAIN = 4  # values that a change back and forth has
@@ -69,6 +69,8 @@ def _lines(values: Sequence[FieldValue], newest: Version, path: str) -> list[dic
     for number, one in enumerate(values):
         origin, value = one.origin, one.value
         until = one.until or clock.now()
+        # Of the first one of an older page it is not known here.
+        ended = one.until is None or (number > 0 and values[number - 1].origin.exact)
         found.append(
             {
                 "value": ABSENT
@@ -78,13 +80,22 @@ def _lines(values: Sequence[FieldValue], newest: Version, path: str) -> list[dic
                 "utc": utc(origin.updated_at),
                 "who": (origin.author or origin.service).name,
                 "service": origin.service.name if origin.author else "",
-                "stood": timesince(origin.updated_at, until) if until > origin.updated_at else "",
+                "stood": _stood(origin, until, ended=ended) if until > origin.updated_at else "",
                 "now": one.until is None,
                 "note": _note(values[number : number + AGAIN]),
                 "url": links.snapshot(newest.entity, newest.id, origin.version, origin.updated_at),
             }
         )
     return found
+
+
+def _stood(origin: Origin, until: datetime, *, ended: bool) -> str:
+    """For how long a value stood. ended: whether it was the value until then; else it ended in a
+    version before, which the store does not have."""
+    span = timesince(origin.updated_at, until)
+    if origin.exact:
+        return span if ended else _("at most {time}").format(time=span)
+    return _("at least {time}").format(time=span) if ended else _("not known")
 
 
 def _note(values: Sequence[FieldValue]) -> str:

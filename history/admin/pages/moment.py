@@ -58,7 +58,16 @@ def page(request: HttpRequest, reader: Reader, id: str) -> HttpResponse:
     here = zone.of(request)
     days = activity.end_of(links.application_at(id), here)
     context = {
-        **heads.context(request, reader, root(), id, found.application, tab="at"),
+        **heads.context(
+            request,
+            reader,
+            root(),
+            id,
+            found.application,
+            tab="at",
+            then=compared,
+            today=today.application if today else None,
+        ),
         "form": form,
         "action": links.application_at(id),
         "now": not form.is_bound,

@@ -8,6 +8,7 @@ from django.contrib import admin
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.urls import reverse
+from django.utils.html import format_html
 from django.utils.translation import gettext as _
 
 from history import complete_to, fallback, masking, timeline
@@ -73,8 +74,11 @@ def _search(reader: Reader, asked: str, token: str | None, notes: list[str]) -> 
             continue
         if results.found:
             return {text: results}
-    if len(texts) > MAX_QUERIES:
-        notes.append(_("Only the first {n} were looked up.").format(n=MAX_QUERIES))
+    if rest := texts[MAX_QUERIES:]:
+        said = _("Only the first {n} were looked up.").format(n=MAX_QUERIES)
+        label = _("Search for the other {n}").format(n=len(rest))
+        address = _address({"q": " ".join(rest)})
+        notes.append(format_html('{} <a href="{}">{}</a>', said, address, label))
     exact = timeline.search_all(reader, texts[:MAX_QUERIES])
     missing = [text for text, results in exact.items() if not results.found]
     together = asked.strip() if len(missing) == len(exact) > 1 else ""
@@ -109,8 +113,11 @@ def _other_spellings(reader: Reader, texts: Sequence[str]) -> dict[str, dict[str
 def _more(groups: Sequence[Group]) -> str:
     """The address of the next page; empty at the end, and where several texts were looked up."""
     token = groups[0].next_token if len(groups) == 1 else None
-    query = {"q": groups[0].query, PAGE: token} if token else {}
-    return f"{reverse('admin:history_search')}?{urlencode(query)}" if query else ""
+    return _address({"q": groups[0].query, PAGE: token}) if token else ""
+
+
+def _address(query: Mapping[str, str]) -> str:
+    return f"{reverse('admin:history_search')}?{urlencode(query)}"
 
 
 def _by_number(results: Mapping[str, Results]) -> str:

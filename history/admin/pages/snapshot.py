@@ -32,7 +32,7 @@ def page(
     try:
         found = timeline.version(reader, entity, id, version, CHANGES, made)
         twins = heads.other_versions(reader, entity, id, version, [found.updated_at])
-        known = sorted(each.version for each in reader.keys(entity, [id]).get(id, ()))
+        known = sorted(reader.keys(entity, [id]).get(id, ()))
     except timeline.NotFoundError as error:
         return not_found_page(request, reader, entity, id, error)
     if "download" in request.GET:
@@ -41,13 +41,20 @@ def page(
         )
         return as_file(response, f"{entity.name}-{id}-v{version}.json")
     previous = found.previous_version
-    following = next((each for each in known if each > version), None)
+    following = next((each.version for each in known if each.version > version), None)
+    newest = known[-1:] == [(version, found.updated_at)]
     return render(
         request,
         "history/snapshot.html",
         {
             **heads.context(
-                request, reader, entity, id, found, name=_("version {n}").format(n=version)
+                request,
+                reader,
+                entity,
+                id,
+                found,
+                name=_("version {n}").format(n=version),
+                then=not newest,
             ),
             **_shown(request, found),
             "hidden": _unmaskable(request, found),

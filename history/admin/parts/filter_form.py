@@ -1,7 +1,7 @@
 """The filter above a timeline: its form, the checked filters, and the query parameters."""
 
 from collections.abc import Collection, Iterable
-from datetime import UTC, datetime
+from datetime import UTC, datetime, time, timedelta
 from typing import Any
 from urllib.parse import urlencode
 from zoneinfo import ZoneInfo
@@ -75,7 +75,8 @@ class Zoned(forms.Form):
 
 
 class MomentForm(Zoned):
-    """The moment of which a page is. The field has the name of the API's parameter."""
+    """The moment of which a page is. The field has the name of the API's parameter. A date without
+    a time is the end of that day, today it is now. A moment to come is wrong."""
 
     time = MomentField(
         label=_("As of"),
@@ -85,10 +86,18 @@ class MomentForm(Zoned):
 
     def clean(self) -> None:
         """Adds the moment: at."""
+        now, given = clock.now(), self.cleaned_data.get("time")
         try:
-            self.cleaned_data["at"] = self.moment("time")
+            at = self.moment("time")
+            if at and given and given.time() == time() and ":" not in self.data["time"]:
+                self.cleaned_data["time"] = given + timedelta(hours=23, minutes=59, seconds=59)
+                at = sorted(each for each in (at, now, self.moment("time")) if each)[1]
+            self.cleaned_data["at"] = at
         except OverflowError:
             self.add_error("time", OUTSIDE)
+        else:
+            if at and at > now:
+                self.add_error("time", _("This moment is still to come."))
 
 
 class FilterForm(Zoned):

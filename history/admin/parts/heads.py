@@ -31,12 +31,18 @@ def context(
     *,
     tab: TabName = "card",
     name: str = "",
+    then: bool = False,
+    today: Version | None = None,
 ) -> dict[str, object]:
     """What the templates of the pages about an entity need. newest: None where the store has no
-    version. tab: the page that is shown; name: what it is called, if not as its tab."""
+    version. tab: the page that is shown; name: what it is called, if not as its tab. then: newest
+    is the one of that time; today: the newest one, where it was read."""
     kind = title(entity)
     tabs = _tabs(entity, id, tab)
     facts = _facts(reader, newest) if newest else {}
+    now = _status(today) if today else ""
+    if then and newest and now != _status(newest):
+        facts |= {"then": True, "now": now}
     called = facts.get("title") or f"{kind} {id}"
     return {
         **admin.site.each_context(request),
@@ -72,6 +78,12 @@ def _facts(reader: Reader, newest: Version) -> dict[str, object]:
         "application_kind": title(root()) if application else "",
         "application_url": links.application(application) if application else "",
     }
+
+
+def _status(version: Version) -> str:
+    if version.type is ChangeType.DELETE:
+        return _("no longer exists")
+    return status(version.data, fields_of(version.entity))
 
 
 def _document(reader: Reader, version: Version) -> Json:
@@ -153,7 +165,7 @@ def other_versions(
 
 
 KEY = "opened"
-MAX_OPENED = 8
+MAX_OPENED = 20
 
 
 def remember(request: HttpRequest, entity: Entity, id: str) -> None:

@@ -91,10 +91,10 @@ def versions_of(address: str, zone: ZoneInfo) -> Callable[[date], str]:
 
 
 def end_of(address: str, zone: ZoneInfo) -> Callable[[date], str]:
-    """The address of the page of a moment, of the end of a day, as people write it."""
+    """The address of the page of a moment, of the end of a day: a date, as people write it."""
 
     def url(day: date) -> str:
-        return f"{address}?{urlencode({'time': f'{day:%d.%m.%Y} 23:59:59', 'tz': zone.key})}"
+        return f"{address}?{urlencode({'time': f'{day:%d.%m.%Y}', 'tz': zone.key})}"
 
     return url
 

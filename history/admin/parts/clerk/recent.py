@@ -21,22 +21,26 @@ from history.need_to_know import NeedToKnowError, RuleFailedError
 from history.requests import accesses, worker_shares
 from history.timeline import ApplicationQuery, Carrier, Include, Query, Reader, Version
 
-MOST = 6
+MOST = 6  # that are read; the others are links
 CHANGES = frozenset({Include.CHANGES})
 CLIENT = "clientId"  # the key of the client's number among the kinds that come with Annals
 
 
 def of_login(request: HttpRequest) -> dict[str, object]:
-    """recent: a line for each entity. client: of the one that was opened last, with what belongs to
-    it; None where no number is known. Only what the login may see."""
+    """recent: a line for each entity. others: kind, id and address of those before them, of which
+    nothing is read. client: of the one that was opened last, with what belongs to it; None where no
+    number is known. Only what the login may see."""
     opened, look = _opened(request), accesses.of(request)
     look.listed = bool(opened)
     reader = timeline.of_request(request.user, look)
     here = zone.of(request)
     with worker_shares.of_login(request.user.pk):
-        lines = {each: line for each in opened if (line := _line(reader, each, here))}
+        newest, before = opened[:MOST], opened[MOST:]
+        lines = {each: line for each in newest if (line := _line(reader, each, here))}
         client = _client(reader, next(iter(lines))) if lines else None
-    return {"recent": [*lines.values()], "client": client}
+        shown = timeline.visible(reader, before)
+    others = [(title(its), id, links.landing(its, id)) for its, id in before if (its, id) in shown]
+    return {"recent": [*lines.values()], "others": others, "client": client}
 
 
 def _opened(request: HttpRequest) -> list[Carrier]:
@@ -45,7 +49,7 @@ def _opened(request: HttpRequest) -> list[Carrier]:
     answers: Iterable[tuple[Any, Any]] = looks_back.send(None, user=request.user)
     for _receiver, before in answers:
         found |= {Carrier(BY_NAME[name], id): None for name, id in before if name in BY_NAME}
-    return list(found)[:MOST]
+    return list(found)[: heads.MAX_OPENED]
 
 
 def _line(of_page: Reader, place: Carrier, here: ZoneInfo) -> dict[str, object] | None:
