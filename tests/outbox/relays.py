@@ -1,6 +1,7 @@
 """Relays for the tests, as processes and as threads; and what they sent."""
 
 import json
+import time
 from collections import Counter, defaultdict
 from collections.abc import Callable
 from contextlib import AbstractContextManager
@@ -8,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, TopicPartition
 from django.db import connection
 
 from annals.embedded.broker import Daemon
@@ -45,15 +46,25 @@ def thread(broker: Daemon, **changes: Any) -> AbstractContextManager[RelayLoop]:
     return processes.in_thread(RelayLoop(Conf.read(given), "default"))
 
 
+def _end(consumer: Consumer, place: TopicPartition) -> int:
+    """The offset after the last message. A topic that was just created has no leader yet."""
+    while True:
+        try:
+            end: int = consumer.get_watermark_offsets(place, timeout=20)[1]
+        except KafkaException as error:
+            if error.args[0].code() != KafkaError.NOT_LEADER_FOR_PARTITION:
+                raise
+            time.sleep(0.1)
+        else:
+            return end
+
+
 def sent(broker: Daemon, topic: str = TOPIC) -> list[Sent]:
     """All messages in the topic, by partition in their order."""
     consumer = Consumer({**broker.client(), "group.id": "none", "enable.auto.commit": False})
     try:
         known = consumer.list_topics(topic, timeout=20).topics[topic].partitions
-        ends = {
-            number: consumer.get_watermark_offsets(TopicPartition(topic, number), timeout=20)[1]
-            for number in known
-        }
+        ends = {number: _end(consumer, TopicPartition(topic, number)) for number in known}
         left = {number: end for number, end in ends.items() if end}
         consumer.assign([TopicPartition(topic, number, OFFSET_BEGINNING) for number in left])
         found = []
