@@ -20,7 +20,8 @@ PROGRAM: Final = ROOT / "annals" / "__main__.py"
 APPS: Final = ("annals", "annals/access", "history", "ingest")
 # They extend commands of Django, whose arguments depend on the settings.
 OF_DJANGO: Final = frozenset({"makemigrations", "migrate"})
-# Nothing is garbage while modules are loaded: to look for it took a tenth of the start.
+# Python's 700 would cost a tenth of a command's start, where nothing is garbage, and later find
+# nothing in a consumer, whose messages form no reference cycles.
 GARBAGE_COLLECTION_OBJECTS: Final = 50_000
 INTERRUPTED: Final = 130
 READER_LEFT: Final = 141  # as a program that SIGPIPE ends

@@ -68,10 +68,10 @@ class SessionStore(DatabaseStore):
 def login(id: int) -> User | None:
     """The user with this id, active or not; None if there is none. By one prepared statement, anew
     with every request, so that one that is switched off counts at once."""
-    fields = User._meta.concrete_fields
-    columns = ", ".join(each.attname for each in fields)
-    for row in prepared.fetch(f"SELECT {columns} FROM auth_user WHERE id = %s", [Int4(id)]):  # noqa: S608
-        return User.from_db("default", [each.attname for each in fields], row)
+    names = [each.attname for each in User._meta.concrete_fields]
+    query = f"SELECT {', '.join(names)} FROM auth_user WHERE id = %s"  # noqa: S608
+    for row in prepared.fetch(query, [Int4(id)]):
+        return User.from_db("default", names, row)
     return None
 
 

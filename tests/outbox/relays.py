@@ -48,11 +48,13 @@ def thread(broker: Daemon, **changes: Any) -> AbstractContextManager[RelayLoop]:
 
 def _end(consumer: Consumer, place: TopicPartition) -> int:
     """The offset after the last message. A topic that was just created has no leader yet."""
+    deadline = time.monotonic() + 60
     while True:
         try:
             end: int = consumer.get_watermark_offsets(place, timeout=20)[1]
         except KafkaException as error:
-            if error.args[0].code() != KafkaError.NOT_LEADER_FOR_PARTITION:
+            none_yet = error.args[0].code() == KafkaError.NOT_LEADER_FOR_PARTITION
+            if not none_yet or time.monotonic() > deadline:
                 raise
             time.sleep(0.1)
         else:

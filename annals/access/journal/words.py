@@ -113,10 +113,10 @@ def action_of(request: HttpRequest) -> Action | None:
     if getattr(request, BREAK_GLASS, False):
         return Action.LOGIN
     match: ResolverMatch | None = request.resolver_match
-    if match is not None and match.route == "admin/" and accesses.of(request).listed:
-        return Action.SEARCH  # the first page shows what the login opened last
     if match is None:
         return None
+    if match.route == "admin/" and accesses.of(request).listed:
+        return Action.SEARCH  # the first page shows what the login opened last
     action = action_of_route(match.route)
     taken = action in (Action.TIMELINE, Action.APPLICATION) and "as" in request.GET
     return Action.EXPORT if taken and match.route.startswith("admin/") else action

@@ -91,7 +91,7 @@ class MomentForm(Zoned):
             at = self.moment("time")
             if at and given and given.time() == time() and ":" not in self.data["time"]:
                 self.cleaned_data["time"] = given + timedelta(hours=23, minutes=59, seconds=59)
-                at = sorted(each for each in (at, now, self.moment("time")) if each)[1]
+                at = max(at, min(now, self.moment("time") or now))
             self.cleaned_data["at"] = at
         except OverflowError:
             self.add_error("time", OUTSIDE)

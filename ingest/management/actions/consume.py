@@ -41,8 +41,6 @@ logger = logging.getLogger(__name__)
 
 # Python's default of 5 ms would have the writing thread, and the database, wait for the decoder.
 SWITCH_INTERVAL_SECONDS = 0.0002
-# Messages form no reference cycles: Python's collections, every 700 objects, would find nothing.
-GARBAGE_COLLECTION_OBJECTS = 50_000
 # The exit code where --until-idle ends and partitions were not read to their end.
 HALTED: Final = 3
 
@@ -61,7 +59,6 @@ def run(command: BaseCommand, **options: Any) -> None:
         privileges.warn_in_background(partial(connect, "annals-check"), wanted=wanted)
     sys.setswitchinterval(SWITCH_INTERVAL_SECONDS)
     gc.freeze()  # what exists now stays: no collection needs to examine it
-    gc.set_threshold(GARBAGE_COLLECTION_OBJECTS)
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN:  # by nohup
             signal.signal(number, lambda *_: consumer.stop())
