@@ -28,7 +28,7 @@ from history.models import ArchivedDay, DaySeal, SealedDay, VerifiedTable
 from history.partitions import state
 from history.partitions.catalog import Partition
 from history.partitions.plan import Policy, plan
-from history.requests.worker_shares import dear_view
+from history.requests.worker_shares import expensive_view
 from ingest.completeness.holds import may_get_rows
 from ingest.completeness.views import figure, why
 
@@ -146,7 +146,7 @@ def _next(one: TableDay) -> Iterator[str]:
         yield words.format(day=one.day + timedelta(kept))
 
 
-@dear_view
+@expensive_view
 def page(request: HttpRequest) -> HttpResponse:
     """?day= shows the tables of a day."""
     now = clock.now()

@@ -339,9 +339,9 @@ CASES = [
         summary="20% of the questions to the old service have no answer: older versions may be "
                 "missing"),
     Case("AnnalsBusy", {
-        'annals_dear_questions_refused_total{instance="w1"}': "0+0x10 0+2x20 40+0x40"
+        'annals_expensive_questions_refused_total{instance="w1"}': "0+0x10 0+2x20 40+0x40"
     }, quiet=(10, 15), fires=(28,), clears=50,
-        summary="30 dear questions were refused in 15 minutes: the web is busy with others"),
+        summary="30 expensive questions were refused in 15 minutes: the web is busy with others"),
     Case("AnnalsTooLong", {
         'annals_requests_stopped_total{instance="w1"}': "0+0x10 0+2x20 40+0x40",
     }, quiet=(10, 15), fires=(28,), clears=50,
