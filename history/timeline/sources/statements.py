@@ -152,16 +152,15 @@ def rows(entity: Entity, found: Iterable[tuple[Any, ...]]) -> Read:
     read = Read([], [])
     texts: list[bytes] = []
     for row in found:
-        version, names = row[:6], row[12:]
         text, id, fits, position, stored_at, packed = row[6:12]
         if not fits:
-            read.unread.append((entity, id, Key(*version[:2])))
+            read.unread.append((entity, id, Key(*row[:2])))
             continue
         if packed is not None:  # with the first of its versions
             texts = stored.texts(connection.connection, entity.table, id, stored_at, packed)
         if position is not None:  # in its block, from 1
             text = shortened(from_store(texts[position - 1]))
-        read.rows.append(VersionRow(*version, text, id, entity, names=names))
+        read.rows.append(VersionRow._make((*row[:6], text, id, entity, False, row[12:])))
     return read
 
 

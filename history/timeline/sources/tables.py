@@ -194,9 +194,12 @@ def _values(
 
 
 class Tables:
-    """A history.timeline.sources.merged.Source."""
+    """What a source is asked: keys and rows of one kind or one application. No answer is masked,
+    and no question refused."""
 
     def page(self, query: Query, after: Key, limit: int) -> Read:
+        """Up to `limit` versions after the key (FIRST or LAST to begin with), in display order;
+        fewer where their documents are larger than READ_BYTES. The path filter is not applied."""
         filters, order, by_time = query.filters, query.order, query.sort is Sort.UPDATED_AT
         below = by_time and order is Order.DESC and not filters.by_row
         text = _of_entity(query.entity, query.sort, order, below)
@@ -205,11 +208,14 @@ class Tables:
         return statements.read(query.entity, text, values)
 
     def keys(self, entity: Entity, ids: Collection[str]) -> dict[str, list[Key]]:
+        """The keys of all versions of these entities, ascending. One that has none is not there."""
         values = {"ids": list(ids), "last": LAST.updated_at}
         found = statements.fetch(sql(_KEYS, entity), values)
         return {id: its for (_, id), its in _by_entity((entity, *row) for row in found).items()}
 
     def documents(self, wanted: Iterable[Located]) -> Read:
+        """The first of these versions, as far as they are (still) there: of each kind at least
+        one, and as many as READ_BYTES allow."""
         kinds: dict[Entity, list[Located]] = defaultdict(list)
         for place in wanted:
             kinds[place[0]].append(place)
@@ -231,6 +237,8 @@ class Tables:
     def newest(
         self, entity: Entity, id: str, below: Sequence[Key], count: int
     ) -> tuple[list[Key], list[VersionRow]]:
+        """All keys of an entity, ascending, and its highest versions up to each of these numbers
+        and moments, this many of each, as far as one statement may bring them."""
         bodies, values = statements.bounded(
             sql(_UP_TO, entity),
             {
@@ -252,6 +260,8 @@ class Tables:
         return keys, statements.rows(entity, found).rows
 
     def owners(self, entity: Entity, ids: Collection[str]) -> dict[str, set[str]]:
+        """The applications that any version of each of these belongs to; none where the kind
+        stands alone."""
         found: dict[str, set[str]] = {}
         if not entity.alone:
             for id, application in statements.fetch(sql(_OWNERS, entity), {"ids": list(ids)}):
@@ -259,6 +269,8 @@ class Tables:
         return found
 
     def members(self, application: str) -> dict[Named, list[Key]]:
+        """The application and the children that name it in any version: of each the keys of all
+        versions, ascending."""
         texts = [
             sql(_OF_ROOT if entity.root else _OF_CHILD, entity, kind=str(ENTITIES.index(entity)))
             for entity in PARTS
@@ -269,6 +281,8 @@ class Tables:
     def of_application(
         self, query: ApplicationQuery, after: Place | None, limit: int
     ) -> tuple[list[Located], dict[Named, list[Key]]]:
+        """Up to `limit` versions of an application and its children after a place (None to begin
+        with), in display order; and of each entity among them the keys of all versions."""
         filters, order = query.filters, query.order
         backwards = order is Order.DESC
         start = LAST.updated_at if backwards else FIRST.updated_at
