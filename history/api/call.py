@@ -20,7 +20,7 @@ from history.api.parameters import TOKEN_LENGTH, Parameters, one_of
 from history.base.language import language_of
 from history.entities import BY_NAME, ENTITIES, Entity
 from history.fallback import AskedState
-from history.fallback.calls import PAUSE_SECONDS
+from history.fallback.client import PAUSE_SECONDS
 from history.record import AUTHOR_LENGTH, CLIENT_ID_LENGTH, MAX_VERSION, ChangeType
 from history.requests import accesses, worker_shares
 from history.timeline import BadParameterError, Filters, Include, Order, Reader

@@ -21,7 +21,7 @@ from history.base import clock, zone
 from history.entities import PARTS, Entity, root
 from history.requests.worker_shares import expensive_view
 from history.timeline import ApplicationQuery, Filters, Include, Page, Query, Reader, Version
-from history.timeline.applications import Members
+from history.timeline.states import Members
 
 PAGE_SIZE = 50
 CHANGES = frozenset({Include.CHANGES})
