@@ -18,7 +18,7 @@ from ingest.source.brokers import Bounds, Look
 from ingest.source.client import Unreachable
 from ingest.source.decode import Expired, Rejected, decode
 from ingest.source.kafka import Source
-from ingest.source.message import KafkaPartition, Message
+from ingest.source.message import KafkaPartition, Message, TopicPartition
 from ingest.store import ledger
 from ingest.store.batch import Claim
 from ingest.store.ledger import Connection
@@ -30,7 +30,7 @@ FINISH_SECONDS = 3.0
 SAMPLE_MESSAGES = 20
 
 Peek = Callable[[KafkaPartition, int, int], list[Message]]
-AskBounds = Callable[[list[KafkaPartition]], dict[KafkaPartition, Bounds]]
+AskBounds = Callable[[list[KafkaPartition]], Mapping[TopicPartition, Bounds]]
 
 
 class Probe:
@@ -54,7 +54,7 @@ class Probe:
         """The offset before which bad messages go to quarantine whatever the limits say: `expected`
         if the next messages are good, the end if only the newest are. None: it stays halted."""
         try:
-            _, end = self._bounds([partition]).get(partition, (0, expected))
+            end = max((end for _, end in self._bounds([partition]).values()), default=expected)
             with self._connect() as connection:
                 # A paused partition is not fetched: only this look knows its end.
                 ledger.heartbeat(connection, {claim: end}, time.monotonic())
