@@ -3,12 +3,12 @@
 import logging
 import time
 from collections.abc import Container, Mapping, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import psycopg
 from msgspec.structs import astuple
 
+from ingest.forecast import Outlook
 from ingest.models import Pace
 from ingest.source.message import CUT, LastMessage, TopicPartition
 from ingest.store.batch import Claim, PartitionProgress
@@ -206,23 +206,15 @@ WHERE l.topic = mine.topic AND l.topic_id = mine.topic_id AND l.partition = mine
 """
 
 
-@dataclass(frozen=True, slots=True)
-class Foreseen:
-    """When messages are lost: see ingest.models.Ledger. loss_at: seconds since 1970."""
-
-    loss_at: float | None
-    kept_seconds: float | None
-    arriving_rate: float
-
-
 def foresee(
-    connection: Connection, found: Mapping[Claim, Foreseen], reading_rate: float | None
+    connection: Connection, found: Mapping[Claim, Outlook], reading_rate: float | None
 ) -> None:
     """Record when messages of these partitions are lost. A row that a write has locked is passed
     over, as in heartbeat(). reading_rate: None if it was not measured."""
     rows = [
-        (*_place(claim), each.loss_at, each.kept_seconds, each.arriving_rate)
+        (*_place(claim), each.forecast.at, each.forecast.kept, each.log.arriving)
         for claim, each in found.items()
+        if each.forecast is not None
     ]
     if rows:
         columns = [list(column) for column in zip(*rows, strict=True)]

@@ -26,7 +26,6 @@ from ingest.source.brokers import Look
 from ingest.source.client import ASK_AGAIN_SECONDS, Patience, ThrottledLog, Unreachable
 from ingest.source.message import KafkaPartition, LastMessage, Message, TopicPartition
 from ingest.store.batch import GIANT_BYTES, Batch, Claim, Limits, OffsetGap
-from ingest.store.ledger import Foreseen
 from tests.messages import EXPIRED, SOURCE, TOPIC, WINDOW, message, value, with_data
 
 TOLERANCE = Tolerance(5, 0.5, 10)
@@ -368,9 +367,9 @@ class Recorded:
     """The beats: what was recorded last."""
 
     def __init__(self) -> None:
-        self.found: dict[Claim, Foreseen] = {}
+        self.found: dict[Claim, Outlook] = {}
 
-    def foresee(self, found: dict[Claim, Foreseen], rate: float | None) -> None:  # noqa: ARG002
+    def foresee(self, found: dict[Claim, Outlook], rate: float | None) -> None:  # noqa: ARG002
         self.found = found
 
 
