@@ -96,7 +96,9 @@ def connect(purpose: str = "annals-consume") -> Connection:
         options=f"{conninfo_to_dict(url).get('options', '')} {session.options(own)}".strip(),
         **KEEPALIVES,
     )
-    return psycopg.connect(**session.fitted(conninfo_to_dict(conninfo)), autocommit=True)
+    made = psycopg.connect(conninfo, autocommit=True)
+    session.unlimited(made)
+    return made
 
 
 def terminate_frozen(connection: Connection) -> int:

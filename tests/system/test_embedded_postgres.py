@@ -12,7 +12,8 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from annals.embedded.postgres import Mode, Postgres, Settings
+from annals.embedded.daemon import Mode
+from annals.embedded.postgres import Postgres, Settings
 from annals.embedded.process import EmbeddedError
 
 FAST: Settings = {"fsync": "off", "shared_buffers": "16MB", "max_connections": 20}
