@@ -110,10 +110,9 @@ def before_gaps(reader: Reader, state: ApplicationState) -> Mapping[Named, Versi
     own = [state.application] if state.application else []
     for part in (*own, *state.children, *state.deleted):
         named = part.entity, part.id
-        later = [key for key in state.members[named] if key.version > part.version]
-        if later and min(later).version > part.version + 1:
-            there[named] = Keys(state.members[named])
-            wanted.append((*named, min(later)))
+        there[named] = keys = Keys(state.members[named])
+        if following := keys.after_gap(part.version):
+            wanted.append((*named, following))
     return {
         (each.entity, each.id): each.without_snapshot()
         for pairs in neighbours.batches(reader, wanted, there)
