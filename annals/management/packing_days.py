@@ -28,13 +28,19 @@ RATE = 20_000
 
 def due(today: date) -> list[tuple[str, date]]:
     """Tables and days, the newest first. A day of which messages are unread waits."""
+    return [place for place, why in not_packed(today).items() if not why]
+
+
+def not_packed(today: date) -> dict[tuple[str, date], str]:
+    """Tables and days that should be packed, the newest first, each with why it waits: it may still
+    get rows; empty where it does not."""
     connection.ensure_connection()
     if day_snapshot.spread(connection.connection, ENTITIES[0].table):
-        return []
+        return {}
     existing = catalog.read(connection, [entity.table for entity in ENTITIES])
     days = packing.due(existing, today, settings.ANNALS.pack_after_days)
     waiting = may_get_rows(set(days))
-    return [each for each in days if each not in waiting]
+    return {each: waiting.get(each, "") for each in days}
 
 
 def pack_due(today: date, outcome: Outcome, advance: Callable[[int], None]) -> None:

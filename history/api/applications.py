@@ -67,6 +67,7 @@ class ApplicationAt(Call):
                 {"kind": part.entity.name, "id": part.id, "reason": part.why.value}
                 for part in found.missing
             ],
+            **answers.uncertain(timeline.before_gaps(question.reader, found).values()),
         }
 
 

@@ -129,11 +129,12 @@ class At(Call):
 
     def answer(self, question: Question) -> Answer:
         moment = question.parameters.required_moment("time", question.output.zone)
-        found = timeline.at(question.reader, question.entity, question.id, moment)
+        found, following = timeline.at(question.reader, question.entity, question.id, moment)
         return {
             "time": question.output.moment(moment),
             **answers.version(found, question.output),
             "deleted": found.type is ChangeType.DELETE,
+            **answers.uncertain([following] if following else ()),
         }
 
 

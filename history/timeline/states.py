@@ -86,9 +86,12 @@ def given_twice(
     return {number: tuple(sorted(found)) for number, found in times.items() if len(found) > 1}
 
 
-def at(reader: Reader, entity: Entity, id: str, moment: datetime) -> Version:
-    """The version that was current at a moment: the highest number that was there by then. Its
-    patch and changes are left out. One query. Raises NoVersionError where the entity did not
+def at(
+    reader: Reader, entity: Entity, id: str, moment: datetime
+) -> tuple[Version, Version | None]:
+    """The version that was current at a moment: the highest number that was there by then; and the
+    next one, if versions between the two are missing: these may have come before the moment.
+    Patches and changes are left out. One query. Raises NoVersionError where the entity did not
     exist yet, OlderThanRetentionError where what it was then is not kept."""
     document = _known(reader, entity, id, (LAST.version, moment))
     key = document.keys.current(moment)
@@ -97,7 +100,11 @@ def at(reader: Reader, entity: Entity, id: str, moment: datetime) -> Version:
         why = absence.before(reader, lowest, moment) if lowest else Absence.REMOVED
         text = _("{kind} {id} at that moment")
         raise absence.error(why, text.format(kind=entity.name, id=id))
-    return _show(document, key, frozenset())
+    following = document.keys.after_gap(key.version)
+    return (
+        _show(document, key, frozenset()),
+        _show(document, following, frozenset()) if following else None,
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -308,10 +315,9 @@ def before_gaps(reader: Reader, state: ApplicationState) -> Mapping[Named, Versi
     own = [state.application] if state.application else []
     for part in (*own, *state.children, *state.deleted):
         named = part.entity, part.id
-        later = [key for key in state.members[named] if key.version > part.version]
-        if later and min(later).version > part.version + 1:
-            there[named] = Keys(state.members[named])
-            wanted.append((*named, min(later)))
+        there[named] = keys = Keys(state.members[named])
+        if following := keys.after_gap(part.version):
+            wanted.append((*named, following))
     return {
         (each.entity, each.id): each.without_snapshot()
         for pairs in neighbours.batches(reader, wanted, there)

@@ -11,7 +11,7 @@ from history.admin.parts.cards import fields_of, title, utc
 from history.admin.parts.change_rows import change_rows, ordered
 from history.admin.parts.clerk import activity
 from history.admin.parts.filter_form import MomentForm
-from history.admin.parts.headline import Room, headline
+from history.admin.parts.headline import Room, headline, shared
 from history.admin.parts.heads import MOST_PARTS
 from history.admin.parts.values import members
 from history.admin.site.access import may_view_history
@@ -109,8 +109,10 @@ def _parts(
     """today: what each is compared with; None where the page is of today."""
     room, after = Room(), timeline.before_gaps(reader, found)
     now = {(each.entity.name, each.id): each for each in _all(today)} if today else {}
+    same = shared((each.entity.name, headline(each.data), each.id) for each in _all(found))
     return [
         _part(each, room)
+        | {"named": (each.entity.name, headline(each.data)) not in same}
         | _compared(each, now.get((each.entity.name, each.id)), room)
         | _gap(after.get((each.entity, each.id)))
         for each in _all(found)
