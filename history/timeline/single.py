@@ -75,9 +75,7 @@ def given_twice(
     return {number: tuple(sorted(found)) for number, found in times.items() if len(found) > 1}
 
 
-def at(
-    reader: Reader, entity: Entity, id: str, moment: datetime
-) -> tuple[Version, Version | None]:
+def at(reader: Reader, entity: Entity, id: str, moment: datetime) -> tuple[Version, Version | None]:
     """The version that was current at a moment: the highest number that was there by then; and the
     next one, if versions between the two are missing: these may have come before the moment.
     Patches and changes are left out. One query. Raises NoVersionError where the entity did not
