@@ -21,7 +21,7 @@ from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
 from annals.access.journal import days as journal
-from annals.management import packing_days
+from annals.operations.unpacked import not_packed
 from history.admin.parts.cards import title
 from history.base import clock
 from history.daily.days import DayState
@@ -200,7 +200,7 @@ def _table_days(now: datetime) -> dict[date, Sequence[TableDay]]:
         (each.table, each.day): each
         for each in ArchivedDay.objects.defer("files").order_by("day", "table")
     }
-    unpacked = packing_days.not_packed(today)
+    unpacked = not_packed(today)
     run = state.latest()
     plans = plan(Policy.at(now, settings.ANNALS, may_get_rows), tables=journal.tables())
     found: dict[tuple[date, str], TableDay] = {}
@@ -241,7 +241,7 @@ def _why_unpacked(run: MaintainRun | None, day: date, waits: str) -> str:
 def _unpacked(by_day: Mapping[date, Sequence[TableDay]]) -> list[tuple[date, str, str]]:
     """Day, tables and reason of what is not packed, the newest first."""
     found: defaultdict[tuple[date, str], list[str]] = defaultdict(list)
-    for day, its in reversed(by_day.items()):
+    for day, its in sorted(by_day.items(), reverse=True):
         for one in its:
             if one.unpacked:
                 found[day, one.unpacked].append(one.name)

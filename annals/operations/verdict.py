@@ -114,7 +114,7 @@ def _no_reports(values: Values) -> Iterable[str]:
     if len(places) < max(2, len(seen)):
         return places
     last = datetime.fromtimestamp(max(seen.values()), UTC)
-    return [format_html(gettext("everywhere; the last report came {at}"), at=when(last))]
+    return [format_html(gettext("all partitions; the last report: {at}"), at=when(last))]
 
 
 def _brokers(values: Values) -> Iterable[str]:

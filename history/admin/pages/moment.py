@@ -35,8 +35,9 @@ MOST_ROWS = 30  # of what differs in a part
 @may_view_history
 @expensive_view
 def page(request: HttpRequest, reader: Reader, id: str) -> HttpResponse:
-    """?time= in the zone ?tz=; without it, now. 404 with a reason."""
-    form = MomentForm(request.GET if "time" in request.GET else None)
+    """?time= in the zone ?tz=, else in the reader's; without it, now. 404 with a reason."""
+    here = zone.of(request)
+    form = MomentForm(request.GET if "time" in request.GET else None, here=here)
     given = form.is_valid()
     note = ""
     try:
@@ -55,7 +56,6 @@ def page(request: HttpRequest, reader: Reader, id: str) -> HttpResponse:
         if compared
         else None
     )
-    here = zone.of(request)
     days = activity.end_of(links.application_at(id), here)
     context = {
         **heads.context(

@@ -75,7 +75,8 @@ def application(request: HttpRequest, reader: Reader, id: str) -> HttpResponse:
 
 def _respond(request: HttpRequest, reader: Reader, source: ShownTimeline) -> HttpResponse:
     kinds = PARTS if source.whole else [source.entity]
-    form, token = FilterForm(request.GET, kinds=kinds), request.GET.get(PAGE) or None
+    form = FilterForm(request.GET, kinds=kinds, here=zone.of(request))
+    token = request.GET.get(PAGE) or None
     try:
         found, token, notes = _read(source, form, token)
         plain = token is None and not form.applied
