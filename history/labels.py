@@ -16,8 +16,8 @@ from django.db import transaction
 from history.base.signals import mark_changed
 from history.entities import BY_NAME, ENTITIES
 from history.failure.complaints import of_declaration
-from history.kinds import DeclaredLabel
 from history.kinds.declared import problems_of_mark
+from history.kinds.kind import DeclaredLabel
 from history.models import FieldLabel
 
 SHIPPED = Path(__file__).with_name("labels.json")

@@ -7,7 +7,7 @@ from psqlextra.types import PostgresPartitioningMethod
 
 from history import gap_models as gap_models
 from history.entities import ENTITIES, SEARCH_VALUE_LENGTH, Entity
-from history.kinds import shipped
+from history.kinds.declared import shipped
 from history.record import AUTHOR_LENGTH, CLIENT_ID_LENGTH, ID_LENGTH
 
 

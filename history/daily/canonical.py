@@ -12,7 +12,7 @@ from psycopg import sql
 from history.blocks import dictionaries, stored
 from history.blocks.form import Row
 from history.entities import Entity
-from history.kinds.day_rows import DayRows, Form
+from history.kinds.kind import DayRows, Form
 
 Connection = psycopg.Connection[Any]
 

@@ -11,7 +11,7 @@ from history.diff import touches
 from history.entities import Entity
 from history.record import ID_LENGTH
 from history.requests import deadline
-from history.timeline import absence, budget, compose, neighbours
+from history.timeline import budget, compose, neighbours
 from history.timeline.budget import Budget
 from history.timeline.compose import Version
 from history.timeline.query import (
@@ -59,7 +59,7 @@ def page(reader: Reader, query: Query) -> Page:
         if not filtered or not reader.keys(query.entity, [query.id]):
             raise unknown(query.entity.name, query.id, archive=query.archive)
         if not query.archive:
-            absence.check_retention(query.filters)
+            neighbours.check_retention(query.filters)
     return found
 
 
@@ -80,7 +80,7 @@ def application(reader: Reader, query: ApplicationQuery) -> Page:
     if not found.versions and query.page_token is None:
         if not reader.members(query.id):
             raise unknown_application(query.id)
-        absence.check_retention(query.filters)
+        neighbours.check_retention(query.filters)
     return found
 
 

@@ -29,17 +29,15 @@ from history.timeline.row import (
     Located,
     Named,
     Newest,
-    Numbered,
     Place,
     Read,
     VersionRow,
     parse,
 )
-from history.timeline.sources import lists
-from history.timeline.sources.lists import First
+from history.timeline.sources import tables
 from history.timeline.sources.merged import Archived, Merged, Supplement
 from history.timeline.sources.old_service import OldService
-from history.timeline.sources.tables import Tables
+from history.timeline.sources.tables import First, Tables
 
 Rows: TypeAlias = dict[Located, VersionRow]
 _PATH_FAULTS = {
@@ -149,7 +147,7 @@ class Reader:
         """The newest document of each of these applications, not masked: for the rule of
         need-to-know, which decides before anything is shown. Without those of which neither the
         store nor the old service has one."""
-        rows = lists.newest_documents(root(), applications)
+        rows = tables.newest_documents(root(), applications)
         found: dict[str, Json | Unknown] = {row.id: parse(row.data) for row in rows}
         return {**self.old.root_documents(set(applications) - found.keys()), **found}
 
@@ -232,16 +230,16 @@ class Reader:
     # Lists of the store alone, which leave out what is not `visible`.
 
     def first(self, texts: Sequence[str], ids: Sequence[str], limit: int) -> First:
-        """As lists.first, with the business keys that the viewer may search by."""
-        return lists.first(texts, ids, masking.searchable_keys(self.viewer), limit)
+        """As tables.first, with the business keys that the viewer may search by."""
+        return tables.first(texts, ids, masking.searchable_keys(self.viewer), limit)
 
     def newest_documents(self, entity: Entity, ids: Collection[str]) -> list[VersionRow]:
-        """As lists.newest_documents."""
-        return self._shown(entity, lists.newest_documents(entity, ids))
+        """As tables.newest_documents."""
+        return self._shown(entity, tables.newest_documents(entity, ids))
 
     def newest_keys(self, entity: Entity, ids: Collection[str]) -> dict[str, Newest]:
-        """As lists.newest_keys."""
-        return lists.newest_keys(entity, ids)
+        """As tables.newest_keys."""
+        return tables.newest_keys(entity, ids)
 
     def owners(self, entity: Entity, ids: Collection[str]) -> Mapping[str, set[str]]:
         """The applications that any stored version of each of these belongs to."""
@@ -276,7 +274,3 @@ class Reader:
     def old_keys(self, entity: Entity, id: str) -> list[Key]:
         """The keys of all versions that the old service has."""
         return list(self._source.of(self.old, entity, id)) if self.asks_old_service else []
-
-    def given_twice(self, wanted: Iterable[Numbered]) -> Mapping[Numbered, tuple[datetime, ...]]:
-        """As lists.given_twice."""
-        return lists.given_twice(wanted)
