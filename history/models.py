@@ -152,20 +152,6 @@ class SearchKey(models.Model):
         db_table = "search_key"
 
 
-class IndexedPartition(models.Model):
-    """How far `annals search index` has read a partition. file: its file on disk. keys: which
-    business keys were declared then, as a hash."""
-
-    name = models.CharField(max_length=63, primary_key=True)
-    file = models.BigIntegerField()
-    keys = models.CharField(max_length=64)
-    pages = models.BigIntegerField()
-
-    class Meta:
-        db_table = "search_indexed_partition"
-        default_permissions = ()
-
-
 class Access(models.Model):
     """No table: holds the permissions that belong to no single model."""
 
