@@ -5,8 +5,7 @@ over a hundred partitions costs more than running it. A bound that is not given 
 """
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from typing import Any, Final, TypeAlias
 
@@ -35,27 +34,17 @@ class _Document(Loader):
         return shortened(from_store(bytes(data)))
 
 
-@contextmanager
-def cursors(count: int) -> Iterator[list[psycopg.Cursor[tuple[Any, ...]]]]:
-    """Cursors of Django's own connection with the binary protocol; what is of type text, a
-    document, comes as bytes.
-
-    Errors come out as Django's, so that Django drops a broken connection.
-    """
+def _cursor() -> psycopg.Cursor[tuple[Any, ...]]:
+    """A cursor of Django's own connection with the binary protocol; what is of type text, a
+    document, comes as bytes."""
     deadline.check()
     connection.ensure_connection()
     # Not connection.cursor(): Django's cursor puts the parameters into the text, so that nothing
     # is ever prepared.
-    made = [psycopg.RawCursor(connection.connection, row_factory=tuple_row) for _ in range(count)]
-    for each in made:
-        each.format = Format.BINARY
-        each.adapters.register_loader("text", _Document)
-    with connection.wrap_database_errors:
-        try:
-            yield list(made)
-        finally:
-            for each in made:
-                each.close()
+    made = psycopg.RawCursor(connection.connection, row_factory=tuple_row)
+    made.format = Format.BINARY
+    made.adapters.register_loader("text", _Document)
+    return made
 
 
 # Around a statement that gives rows of versions in order.
@@ -118,17 +107,19 @@ def _as_sent(text: str, values: Values) -> tuple[str, Sequence[object]]:
 
 
 def fetch(text: str, values: Values) -> list[tuple[Any, ...]]:
-    """All rows of a prepared statement."""
-    with cursors(1) as (opened,):
-        return prepared.run(opened, *_as_sent(text, values))
+    """All rows of a prepared statement. Raises Django's errors of the database, so that Django
+    drops a broken connection."""
+    with connection.wrap_database_errors:
+        return prepared.run(_cursor(), *_as_sent(text, values))
 
 
 def together(asked: Sequence[Statement]) -> list[list[tuple[Any, ...]]]:
     """The rows of each of these prepared statements, in one round trip."""
     if len(asked) < 2:
         return [fetch(*each) for each in asked]
-    with cursors(len(asked)) as opened:
-        return prepared.run_together(opened, [_as_sent(*each) for each in asked])
+    with connection.wrap_database_errors:
+        sent = [_as_sent(*each) for each in asked]
+        return prepared.run_together([_cursor() for _ in sent], sent)
 
 
 @cache
