@@ -16,11 +16,12 @@ from typing import Final, NamedTuple, TypeAlias
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
-from history import masking, need_to_know
+from history import need_to_know
 from history.diff import BadPath, PathFault
 from history.diff import parse as parse_path
 from history.documents.exactjson import Json
 from history.entities import Entity, root
+from history.masking.documents import leads_into_mark, mask_of, searchable_keys
 from history.masking.reader import Viewer
 from history.need_to_know import Unknown
 from history.timeline.query import ApplicationQuery, BadParameterError, Query
@@ -112,7 +113,7 @@ class Reader:
             applications = dict.fromkeys(row.application for row in found)
             self.viewer.look.read(applications)
             self._permit(applications)
-        mask = masking.mask_of(self.viewer, entity)
+        mask = mask_of(self.viewer, entity)
         if mask is None:
             return found
         return [row._replace(data=mask(row.id, row.data)) for row in found]
@@ -159,7 +160,7 @@ class Reader:
         except BadPath as error:
             text = _PATH_FAULTS[error.fault].format(part=repr(error.part))
             raise BadParameterError("path", text) from None
-        if masking.leads_into_mark(self.viewer, kinds, path):
+        if leads_into_mark(self.viewer, kinds, path):
             text = _("leads into a masked field; ask for the field itself")
             raise BadParameterError("path", text)
 
@@ -231,7 +232,7 @@ class Reader:
 
     def first(self, texts: Sequence[str], ids: Sequence[str], limit: int) -> First:
         """As tables.first, with the business keys that the viewer may search by."""
-        return tables.first(texts, ids, masking.searchable_keys(self.viewer), limit)
+        return tables.first(texts, ids, searchable_keys(self.viewer), limit)
 
     def newest_documents(self, entity: Entity, ids: Collection[str]) -> list[VersionRow]:
         """As tables.newest_documents."""
