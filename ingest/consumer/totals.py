@@ -79,8 +79,6 @@ def _expose(batch: Batch, written: Written) -> None:
     clients = Counter(map(_CLIENT_ID, chain.from_iterable(batch.rows.values())))
     for client_id, count in clients.items():
         metrics.CLIENTS.labels(_label(client_id)).inc(count)
-    metrics.BATCHES.inc()
-    metrics.BATCH_MESSAGES.observe(batch.messages)
     for source, progress in batch.progress.items():
         stored, repeated = written.stored.get(source, 0), written.repeated.get(source, 0)
         rest = progress.read - stored - repeated - progress.expired

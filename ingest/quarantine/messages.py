@@ -260,25 +260,22 @@ CONFLICT_ATTEMPTS = 5
 
 
 def retry(
-    connection: Connection,
-    selection: Selection,
-    window: Callable[[], Window],
-    dry_run: bool = False,
+    connection: Connection, selection: Selection, window: Callable[[], Window]
 ) -> Iterator[Counter[str]]:
     """Retry the selected messages, MESSAGES_PER_TRANSACTION at a time, and again after a conflict
     with another writer. Yields the outcomes of each transaction: `stored`, `repeated`, `expired`,
     or the new status (`retrying`, `failed`). connection: in autocommit mode. window: asked each
-    time. dry_run: all is rolled back. Raises psycopg.Error; what was yielded is committed."""
+    time. Raises psycopg.Error; what was yielded is committed."""
     refused: dict[EntityDay, Refusal] = {}
     after = conflicts = 0
     while True:
         current = window()
         try:
-            with connection.transaction(force_rollback=dry_run):
+            with connection.transaction():
                 session.begin(connection)
                 locked = lock(connection, selection, MESSAGES_PER_TRANSACTION, after)
                 messages = [each.message for each in locked]
-                results = store(connection, messages, current, refused, dry_run)
+                results = store(connection, messages, current, refused)
                 outcomes = _settle(connection, locked, results)
         except MissingDaysError as missing:
             # Outside of the transaction, and in the window of now: midnight may have passed.

@@ -39,9 +39,9 @@ def store_too_early(ingested: Ingested, *bodies: bytes) -> None:
     assert {held["reason"] for held in quarantined()} == {"in_the_future"}
 
 
-def again(selection: Selection = ANY, window: Window = WINDOW, dry: bool = False) -> Counter[str]:
+def again(selection: Selection = ANY, window: Window = WINDOW) -> Counter[str]:
     with connect() as plain:
-        return sum(retry(plain, selection, lambda: window, dry), Counter())
+        return sum(retry(plain, selection, lambda: window), Counter())
 
 
 def statuses() -> Counter[str]:
@@ -213,15 +213,6 @@ def test_two_retries_at_once_do_not_deadlock(
     assert faults() == []
 
 
-def test_a_dry_run_changes_nothing(ingested: Ingested) -> None:
-    store_too_early(ingested, value(id="a"))
-    ingested.write(b"bad")
-    before = quarantined(), counts()
-    assert again(dry=True) == {"stored": 1, "retrying": 1}
-    assert (quarantined(), counts()) == before
-    assert ids() == []
-
-
 def test_many_are_tried_a_few_at_a_time(ingested: Ingested) -> None:
     store_too_early(ingested, *(value(id=str(number)) for number in range(250)))
     with connect() as plain:
@@ -278,7 +269,7 @@ def test_a_filter_that_finds_nothing_does_not_say_that_nothing_is_there(
             f"The quarantine has no message of topic {OTHER_TOPIC} and reason not_json.\n"
         )
         for wrong in (("--topic", "typo"), ("--reason", "not_jsn")):
-            with pytest.raises(CommandError, match="there is no "):
+            with pytest.raises(CommandError, match=r"there is no |invalid choice"):
                 command("list", *wrong, *each)
     assert "not_json" in command("list", "--reason", "not_json")
 
@@ -287,12 +278,10 @@ def test_the_command_tries_and_discards(ingested: Ingested) -> None:
     store_too_early(ingested, value(id="a"))
     ingested.write(b"bad")
     assert "No message is due" in command("retry")
-    assert "1 would be stored" in command("retry", "--now", "--dry-run")
     assert "1 stored" in command("retry", "--now", "--reason", "in_the_future")
     assert ids() == ["a"]
     with pytest.raises(CommandError, match="Select messages"):
         command("discard", "--why", "all")
-    assert "1 would be discarded" in command("discard", "--topic", TOPIC, "--why", "x", "--dry-run")
     assert "1 discarded" in command("discard", "--topic", TOPIC, "--why", "no such loan")
     assert statuses() == {"resolved": 1, "discarded": 1}
     assert faults() == []

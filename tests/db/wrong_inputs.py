@@ -196,7 +196,7 @@ INPUTS: Final = (
     usage("export --entity product-house", "product-house", "product-car"),
     usage("consume --topics nonsense", "topic nonsense", "One that exists is top-storage"),
     usage("consume --topics top-storage.export.product-cra", f"Did you mean {TOPIC}?"),
-    wrong("quarantine: reason", "quarantine list --reason bad_jsn", "no reason 'bad_jsn'"),
+    usage("quarantine list --reason bad_jsn", "invalid choice: 'bad_jsn'"),
     wrong("quarantine: topic", "quarantine list --topic nonsense", "no topic 'nonsense'"),
     wrong("quarantine: JSON", "quarantine list --json --topic nonsense", "no topic 'nonsense'"),
     wrong("retry: no such id", "quarantine retry 999999", "no message 999999"),

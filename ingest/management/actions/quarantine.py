@@ -13,11 +13,7 @@ from history.base import clock
 from history.base.plain_text import one_line
 from history.base.table import columns, print_table
 from history.management.progress import progress
-from ingest.management.known import (
-    refuse_missing_ids,
-    refuse_unknown_reason,
-    refuse_unknown_topic,
-)
+from ingest.management.known import refuse_missing_ids, refuse_unknown_topic
 from ingest.models import JobRun, Ledger, Quarantined
 from ingest.quarantine import messages, requests
 from ingest.quarantine.messages import UNSETTLED, Selection, by_ids, retry
@@ -51,7 +47,6 @@ class Run:
 
     def handle(self, **options: Any) -> None:
         refuse_unknown_topic(options.get("topic"))
-        refuse_unknown_reason(options.get("reason"))
         if options["command"] in ("retry", "discard"):
             refuse_missing_ids(options["ids"])
         getattr(self, f"_{options['command']}")(options)
@@ -150,22 +145,20 @@ class Run:
             progress("retry", None, sys.stderr) as advance,
         ):
             window = partial(kept, connection)
-            scheduled = not (options["ids"] or options["dry_run"])
-            if scheduled:
+            if not options["ids"]:
                 became += requests.carry_out(connection, window)
-            for few in retry(connection, selection, window, options["dry_run"]):
+            for few in retry(connection, selection, window):
                 became += few
                 advance(few.total())
-            if scheduled:
+            if not options["ids"]:
                 outcome = ", ".join(f"{name} {count}" for name, count in became.most_common())
                 connection.execute(_RAN, (began, outcome[:200]))
-        would = "would be " if options["dry_run"] else ""
         if not became:
             self.stdout.write(
                 "No message is due (--now also retries messages that are not due yet)."
             )
         for name, count in became.most_common():
-            self.stdout.write(f"{count:,} {would}{name}")
+            self.stdout.write(f"{count:,} {name}")
 
     def _discard(self, options: dict[str, Any]) -> None:
         if not (options["ids"] or options["topic"] or options["reason"]):
@@ -176,12 +169,9 @@ class Run:
         if options["ids"]:
             rows = rows.filter(id__in=options["ids"])
         ids = list(rows.values_list("id", flat=True))
-        count = len(ids)
-        if not options["dry_run"]:
-            with connect("annals-discard") as connection:
-                count = messages.discard(connection, ids, options["why"])
-        would = "would be " if options["dry_run"] else ""
-        self.stdout.write(f"{count:,} {would}discarded")
+        with connect("annals-discard") as connection:
+            count = messages.discard(connection, ids, options["why"])
+        self.stdout.write(f"{count:,} discarded")
 
     def _resume(self, options: dict[str, Any]) -> None:
         rows = Ledger.objects.filter(topic=options["topic"], halted_at__isnull=False)
