@@ -1,6 +1,7 @@
 """Opens ingest's own connections to the database, again after a loss; Django's are for requests."""
 
 import contextlib
+import logging
 import os
 import socket
 from collections.abc import Callable
@@ -14,6 +15,8 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from history import distribution
 from history.database import session
 from ingest.store.ledger import Connection
+
+logger = logging.getLogger(__name__)
 
 
 class Session:
@@ -99,10 +102,10 @@ def connect(purpose: str = "annals-consume") -> Connection:
     return psycopg.connect(**session.fitted(conninfo_to_dict(conninfo)), autocommit=True)
 
 
-def terminate_frozen(connection: Connection) -> int:
+def terminate_frozen(connection: Connection) -> None:
     """Terminate the sessions of consumers that froze during a COPY, in which PostgreSQL checks none
-    of its timeouts: their rows would stay locked. Returns how many there were."""
-    return connection.execute(
+    of its timeouts: their rows would stay locked."""
+    ended = connection.execute(
         "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
         " WHERE usename = current_user AND datname = current_database()"
         " AND application_name LIKE 'annals-%%'"
@@ -110,6 +113,8 @@ def terminate_frozen(connection: Connection) -> int:
         " AND query_start < now() - %s::interval",
         (LOCK_TIMEOUT,),
     ).rowcount
+    if ended:
+        logger.warning("terminated %d sessions of consumers that froze during a write", ended)
 
 
 # A session has them on its own node only: a worker would wait for ever, or read a whole day.
