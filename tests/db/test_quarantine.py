@@ -17,7 +17,7 @@ from history.daily.window import Window
 from history.entities import BY_TOPIC, ROOT
 from history.record import Record
 from ingest.quarantine import messages
-from ingest.quarantine.messages import Selection, by_ids, retry
+from ingest.quarantine.messages import UNSETTLED, Selection, retry
 from ingest.source.decode import Reason, Rejected, decode
 from ingest.source.message import Message
 from ingest.store import outside
@@ -143,7 +143,7 @@ def test_pauses_grow_and_then_it_is_given_up(ingested: Ingested) -> None:
     assert pauses.pop() is None
     assert all(float(longer / shorter) > 1.9 for shorter, longer in pairwise(pauses))
     assert again() == {}
-    assert again(by_ids(ANY, (held["id"],))) == {"failed": 1}
+    assert again(Selection((held["id"],), statuses=UNSETTLED)) == {"failed": 1}
     assert faults() == []
 
 
@@ -162,7 +162,7 @@ def test_only_what_is_selected(ingested: Ingested) -> None:
     assert again(Selection(reason="bad_field")) == {"retrying": 1}
     assert again(Selection(topic="another")) == {}
     first = quarantined()[0]["id"]
-    assert again(by_ids(ANY, (first,))) == {"retrying": 1}
+    assert again(Selection((first,), statuses=UNSETTLED)) == {"retrying": 1}
     assert [held["attempts"] for held in quarantined()] == [1, 1, 0]
 
 
@@ -227,8 +227,11 @@ def test_discarded_ones_are_settled_and_stay_counted(ingested: Ingested) -> None
     ingested.write(b"bad", b"bad", value(id="a"))
     first = quarantined()[0]["id"]
     with connect() as plain:
-        assert messages.discard(plain, [first], "a test of theirs") == 1
-        assert messages.discard(plain, [first], "again") == 0
+        assert (
+            messages.discard(plain, Selection((first,), statuses=UNSETTLED), "a test of theirs")
+            == 1
+        )
+        assert messages.discard(plain, Selection((first,), statuses=UNSETTLED), "again") == 0
     held = quarantined()[0]
     assert (held["status"], held["outcome"]) == ("discarded", "a test of theirs")
     assert again() == {"retrying": 1}
