@@ -125,7 +125,7 @@ def search_index(bench: Harness, records: list[Record], rows_s: float) -> Figure
     """Seconds per million messages to extract and store the business keys, and their share of the
     consumer's time."""
     bench.empty()
-    stored_keys: BoundedCache[Fingerprint] = BoundedCache()
+    stored_keys = BoundedCache()
     extracting = storing = 0.0
     stored = 0
     with bench.connect() as connection:

@@ -194,9 +194,9 @@ INPUTS: Final = (
     usage("partitions verify --archive", "ANNALS_ARCHIVE_URL"),
     # What is not there
     usage("export --entity product-house", "product-house", "product-car"),
-    usage("consume --topics nonsense", "topic nonsense", "One that exists is top-storage"),
-    usage("consume --topics top-storage.export.product-cra", f"Did you mean {TOPIC}?"),
-    wrong("quarantine: reason", "quarantine list --reason bad_jsn", "no reason 'bad_jsn'"),
+    usage("consume --topics nonsense", "topic nonsense", "there are top-storage"),
+    usage("consume --topics top-storage.export.product-cra", TOPIC),
+    usage("quarantine list --reason bad_jsn", "invalid choice: 'bad_jsn'"),
     wrong("quarantine: topic", "quarantine list --topic nonsense", "no topic 'nonsense'"),
     wrong("quarantine: JSON", "quarantine list --json --topic nonsense", "no topic 'nonsense'"),
     wrong("retry: no such id", "quarantine retry 999999", "no message 999999"),
