@@ -72,7 +72,7 @@ _CLOCKS: Final = (*(1,) * 8, 1_000, 1_000, 1_000_000)
 
 class Message(msgspec.Struct, frozen=True, gc=False):
     """A message for Kafka. updated_at: microseconds since 1970 UTC. product_instance_id: the
-    application; for itself, its own id. complete: the document's last version."""
+    application; for itself, its own id."""
 
     entity: str
     topic: str
@@ -84,7 +84,6 @@ class Message(msgspec.Struct, frozen=True, gc=False):
     client_id: str
     author: str | None
     product_instance_id: str
-    complete: bool
 
 
 class PlanError(ValueError):
@@ -265,7 +264,6 @@ def _next_version(document: Document, rng: Random, moment: int) -> Message:
         client,
         author,
         document.application,
-        last,
     )
 
 
