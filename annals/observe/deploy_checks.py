@@ -22,8 +22,8 @@ from history.base.table import counted
 from history.entities import ENTITIES
 from history.gap_models import GapRun
 from history.partitions import state
+from ingest.source.brokers import Brokers
 from ingest.source.client import Unreachable
-from ingest.source.retention import bounds
 
 PAGE: Final = "docs/first-hour.md"
 # Both run once an hour.
@@ -180,7 +180,7 @@ def _topics() -> Iterator[Warning]:
         return
     wanted = [entity.topics[0] for entity in ENTITIES]
     try:
-        there = {topic for topic, _ in bounds(bootstrap, servers, [(each, 0) for each in wanted])}
+        there = {topic for topic, _ in Brokers(bootstrap, servers).partitions(wanted)}
     except Unreachable as error:
         yield _warning(
             116,

@@ -1,10 +1,9 @@
 """What all clients of Kafka share: settings, their log, and the error when no broker answers."""
 
-import gc
 import logging
 import re
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from operator import methodcaller
 from typing import Any, Final, Protocol, TypeVar
 
@@ -222,44 +221,13 @@ Headers = tuple[tuple[str, bytes | None], ...]
 
 # raw.headers(), with a check of its result, which Python leaves out of an optimized direct call.
 _call_headers = methodcaller("headers")
-# The name of a header whose bytes the client does not give.
+# The name of headers that the client does not give.
 NOT_READABLE = "(not readable)"
 
 
 def headers(raw: ck.Message) -> Headers:
-    """Pairs of name and value. Bytes of a name that are not UTF-8 are surrogates, as Python escapes
-    them. Of several such names only the first is given; others are NOT_READABLE."""
+    """Pairs of name and value. If a name is not UTF-8, the client gives none of them."""
     try:
         return tuple(_call_headers(raw) or ())
-    except (SystemError, UnicodeDecodeError) as error:
-        return _salvage(raw, error)
-
-
-def _salvage(raw: ck.Message, error: BaseException) -> Headers:
-    """What the client has built in spite of its error: confluent_kafka raises for each header name
-    that is not UTF-8, without its pair. The message keeps the pairs; the second call returns
-    them."""
-    names = (
-        each.object.decode("utf-8", "surrogateescape")
-        for each in _causes(error)
-        if isinstance(each, UnicodeDecodeError)
-    )
-    try:
-        pairs = _call_headers(raw)
     except (SystemError, UnicodeDecodeError):
-        return ((next(names, NOT_READABLE), None),)
-    found: list[tuple[str, bytes | None]] = []
-    for pair in pairs:
-        # Reading a name that is left out would end the process. This lists only what is there.
-        there: list[Any] = gc.get_referents(pair)
-        if len(there) < 2:
-            found.append((next(names, NOT_READABLE), there[0]))
-        else:
-            found.append((pair[0], pair[1]))
-    return tuple(found)
-
-
-def _causes(error: BaseException | None) -> Iterator[BaseException]:
-    while error is not None:
-        yield error
-        error = error.__cause__ or error.__context__
+        return ((NOT_READABLE, None),)

@@ -7,7 +7,7 @@ from threading import Thread
 
 import confluent_kafka as ck
 
-from ingest.source.brokers import Brokers, Look, Lows, Question
+from ingest.source.brokers import Brokers, Look, Question
 from ingest.source.client import (
     COMMON,
     TIMEOUT_SECONDS,
@@ -171,10 +171,6 @@ class Source:
         """Ask the brokers for the ids and offsets of partitions. Never waits."""
         return self._brokers.ask(partitions)
 
-    def ask_low(self, partition: KafkaPartition) -> Lows:
-        """Ask the brokers for the first offset of a partition. Never waits."""
-        return self._brokers.ask_lows([partition])
-
     def look(self, partitions: Iterable[KafkaPartition]) -> Look | None:
         """What the brokers have of these partitions: Brokers.look(). Never waits."""
         return self._brokers.look(partitions)
@@ -277,25 +273,26 @@ class Source:
         consumer.unassign()
 
 
+def reader(settings: Config, heard: Heard) -> ck.Consumer:
+    """A client outside of any group, for a look at a few messages. settings: librdkafka's. Raises
+    WrongSettingError."""
+    ours: Config = {
+        "group.id": "annals-peek",
+        "enable.auto.commit": False,
+        # The end of a partition is an answer too.
+        "enable.partition.eof": True,
+        "queued.min.messages": 1,
+        "fetch.message.max.bytes": 65_536,
+    }
+    return made(ck.Consumer, {**READING, **settings, **ours}, heard)
+
+
 def peek(
     bootstrap: str, given: Mapping[str, str], partition: KafkaPartition, offset: int, count: int
 ) -> list[Message]:
     """Up to `count` messages from an offset on. Raises Unreachable, WrongSettingError."""
     heard = Heard()
-    consumer = made(
-        ck.Consumer,
-        {
-            **READING,
-            **COMMON,
-            "bootstrap.servers": bootstrap,
-            **given,
-            "group.id": "annals-peek",
-            "enable.auto.commit": False,
-            "enable.partition.eof": True,
-            "queued.max.messages.kbytes": 1_024,
-        },
-        heard,
-    )
+    consumer = reader({**COMMON, "bootstrap.servers": bootstrap, **given}, heard)
     found: list[Message] = []
     try:
         consumer.assign([ck.TopicPartition(*partition, offset)])

@@ -10,7 +10,7 @@ import psycopg
 import pytest
 
 from tests.consuming import ROOT
-from tests.matrix import debian
+from tests.debian import debian
 
 PROGRAM = """
 import django; django.setup()
@@ -22,7 +22,7 @@ with connect("test") as plain:
 
 @pytest.fixture
 def url() -> Iterator[str]:
-    with debian() as (_, found):
+    with debian() as found:
         if not found:
             pytest.skip("Debian's PostgreSQL is not installed")
         yield found

@@ -16,9 +16,8 @@ from history.record import ID_LENGTH
 from history.trace import Bounds, Fate, MessagePlace
 from ingest.management.actions.consume import brokers
 from ingest.source import kafka
-from ingest.source.brokers import topic_id
+from ingest.source.brokers import Brokers
 from ingest.source.client import TIMEOUT_SECONDS, Unreachable
-from ingest.source.retention import bounds
 
 OF_VERSION = ("entity", "id", "version")
 
@@ -71,20 +70,22 @@ class Run:
         """What the broker has of the partition; None if it does not say."""
         partition = (place.topic, place.partition)
         try:
-            found = bounds(*brokers(), [partition]).get(partition)
+            asked = Brokers(*brokers()).bounds([partition])
+            if not asked:
+                return Bounds(0, 0)
+            [(source, (low, end))] = asked.items()
             # The embedded broker counts the last batch as one message.
-            if found is not None and place.offset >= found[1]:
+            if place.offset >= end:
                 behind = kafka.peek(*brokers(), partition, place.offset, 1)
                 if any(message.offset == place.offset for message in behind):
-                    found = found[0], place.offset + 1
-            log = topic_id(*brokers(), place.topic) if found else ""
+                    end = place.offset + 1
         except Unreachable as error:
             self.stderr.write(
                 f"{error}. Kafka did not answer in {TIMEOUT_SECONDS:g} seconds: what is not read "
                 "yet is the consumer's last record."
             )
             return None
-        return Bounds(*found, log) if found else Bounds(0, 0)
+        return Bounds(low, end, source.topic_id)
 
     def _print(self, fate: Fate) -> None:
         self.stdout.write(one_line(f"{fate.state.value}: {' '.join(trace.said(fate))}"))

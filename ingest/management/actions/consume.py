@@ -30,7 +30,8 @@ from ingest.consumer.heartbeats import Beats
 from ingest.consumer.loop import Consumer, Policy
 from ingest.consumer.positions import Tolerance
 from ingest.source import kafka
-from ingest.source.retention import Forecaster, bounds
+from ingest.source.brokers import Brokers
+from ingest.source.retention import Forecaster
 from ingest.store.batch import Limits
 from ingest.store.missing_days import current
 from ingest.store.retrying import RetryingWriter
@@ -136,7 +137,7 @@ def build(topics: tuple[str, ...], group: str, until_idle: float | None) -> Cons
         Probe(
             partial(connect, "annals-probe"),
             partial(kafka.peek, bootstrap, given),
-            partial(bounds, bootstrap, given),
+            Brokers(bootstrap, given).bounds,
             tolerance,
         ),
         beats,

@@ -134,8 +134,7 @@ class Run:
             self.stdout.write(f"{name.replace('_', ' ')}: {text}")
         self.stdout.write(f"key: {_readable(row.key)}")
         for name, content in rejects.from_json(row.headers):
-            raw = name.encode("utf-8", "surrogateescape")
-            self.stdout.write(f"header {_readable(raw)}: {_readable(content)}")
+            self.stdout.write(f"header {one_line(name)}: {_readable(content)}")
         self.stdout.write(f"value ({len(value or b'')} bytes): {_readable(value, LINES)}")
 
     def _retry(self, options: dict[str, Any]) -> None:
