@@ -199,25 +199,12 @@ class Limits:
     settings: Mapping[str, str]
 
 
+_OF_PROCESSES: Final = {"idle_in_transaction_session_timeout": "1min", "lock_timeout": "10s"}
 # Together fewer connections than PostgreSQL's default of 100, less 3 for superusers.
 LIMITS: Final[Mapping[str, Limits]] = {
     # Two processes with 18 connections each, and as many of the old ones during a reload.
-    WEB: Limits(
-        72,
-        {
-            "statement_timeout": "1min",
-            "idle_in_transaction_session_timeout": "1min",
-            "lock_timeout": "10s",
-        },
-    ),
-    CONSUMER: Limits(
-        18,
-        {
-            "statement_timeout": "5min",
-            "idle_in_transaction_session_timeout": "1min",
-            "lock_timeout": "10s",
-        },
-    ),
+    WEB: Limits(72, {"statement_timeout": "1min", **_OF_PROCESSES}),
+    CONSUMER: Limits(18, {"statement_timeout": "5min", **_OF_PROCESSES}),
     # An index or the archive of a day may take hours: only what nobody waits for any more is ended.
     OWNER: Limits(7, {"statement_timeout": "24h", "idle_in_transaction_session_timeout": "1h"}),
 }

@@ -12,7 +12,6 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any, Self
 
 import requests
@@ -146,12 +145,13 @@ class Supervisor(ExitStack):
         name: str,
         *arguments: str,
         login: str = logins.OWNER,
-        environment: Mapping[str, str] = MappingProxyType({}),
+        environment: Mapping[str, str] | None = None,
         ends: bool = False,
     ) -> ChildProcess:
         """Start a Python process that works as this login in PostgreSQL. environment: additional
         variables. If it ends, the demo ends too; ends: it has to end with 0, see `finish`."""
-        variables = {**os.environ, "DATABASE_URL": self.postgres.url(login=login), **environment}
+        variables = {**os.environ, "DATABASE_URL": self.postgres.url(login=login)}
+        variables |= environment or {}
         child = ChildProcess(name, arguments, self.logs / f"{name}.log", variables, ends)
         self.children.append(child)
         self.callback(child.stop)

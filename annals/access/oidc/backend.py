@@ -40,7 +40,8 @@ def roles_of(provider: Provider, claims: Mapping[str, Any]) -> frozenset[str]:
     """The roles that the groups of these claims give."""
     given = claim(claims, provider.groups_claim)
     groups = [given] if isinstance(given, str) else given if isinstance(given, list) else []
-    return frozenset(provider.roles[each] for each in groups if _known(provider, each))
+    known = (each for each in groups if isinstance(each, str) and each in provider.roles)
+    return frozenset(provider.roles[each] for each in known)
 
 
 def user_of(provider: Provider, claims: Mapping[str, Any]) -> User:
@@ -110,10 +111,6 @@ def _is_first(identity: Identity, login: str) -> bool:
     return not any(
         each.rpartition("@")[0] == login for each in earlier.values_list("login", flat=True)
     )
-
-
-def _known(provider: Provider, group: object) -> bool:
-    return isinstance(group, str) and group in provider.roles
 
 
 def _text(value: object) -> str:
