@@ -26,7 +26,7 @@ EXACT = {"DATABASE_URL", "KAFKA_BOOTSTRAP_SERVERS"}
 # No setting: this process and those that it starts serve a demo because DATABASE_URL was unset.
 UNASKED_DEMO = "_ANNALS_UNASKED_DEMO"
 KAFKA_PREFIX = "ANNALS_KAFKA_"
-LOOPBACK = ("localhost", "127.0.0.1", "::1")
+LOOPBACK = ("localhost", "127.0.0.1", "[::1]", "::1", "::ffff:127.0.0.1")
 
 
 class SettingError(Complaint, ValueError):
@@ -71,7 +71,8 @@ def read(environ: Mapping[str, str]) -> Settings:
     hints = get_type_hints(Settings)
     fields = {variable(name): name for name in hints}
     for name in environ:
-        if name.startswith("ANNALS_") and name not in fields and not _read_elsewhere(name):
+        elsewhere = name.startswith((KAFKA_PREFIX, "ANNALS_TEST_"))
+        if name.startswith("ANNALS_") and name not in fields and not elsewhere:
             raise SettingError(
                 f"{name} is not a setting of Annals. docs/settings.md lists all settings."
             )
@@ -95,10 +96,6 @@ def read(environ: Mapping[str, str]) -> Settings:
     _check_brokers(settings.kafka_bootstrap_servers)
     _check_fallback(settings)
     return settings
-
-
-def _read_elsewhere(name: str) -> bool:
-    return name.startswith((KAFKA_PREFIX, "ANNALS_TEST_"))
 
 
 def _check_database_url(url: str) -> None:

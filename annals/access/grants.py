@@ -211,7 +211,7 @@ LIMITS: Final[Mapping[str, Limits]] = {
 
 # Logins with limits: members of the roles, and the tables' owner. None counts for a superuser.
 _LOGINS = """
-WITH owner AS (SELECT relowner AS oid FROM pg_class WHERE oid = 'auth_user'::regclass)
+WITH owner AS (SELECT relowner AS oid FROM pg_class WHERE oid = to_regclass('auth_user'))
 SELECT r.rolname, CASE WHEN r.oid = o.oid THEN %s ELSE g.rolname END, r.rolconnlimit,
     coalesce(r.rolconfig, '{}')
 FROM owner o
@@ -252,10 +252,6 @@ def limits() -> Iterator[sql.Composed]:
 def connections() -> int:
     """How many connections the logins may have together. A login without a limit counts with that
     which `limits` would give it. 0 before the first migration."""
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT to_regclass('auth_user') IS NOT NULL")
-        if not (cursor.fetchone() or (False,))[0]:
-            return 0
     most: dict[str, int] = {}
     for login, role, limit, _ in _login_rules():
         allowed = limit if limit >= 0 else LIMITS[role].connections

@@ -86,10 +86,6 @@ class Message(msgspec.Struct, frozen=True, gc=False):
     product_instance_id: str
 
 
-class PlanError(ValueError):
-    """The options contradict each other. The message says what is missing."""
-
-
 class Plan(NamedTuple):
     """The arguments of `stream`, when to stop, and messages per second (0: no limit)."""
 
@@ -113,7 +109,7 @@ def plan(
     days: float = 0.0,
 ) -> Plan:
     """How long, how fast and over which days a simulation runs. days: over the past. Raises
-    PlanError if days are given without a limit of messages."""
+    ValueError if days are given without a limit of messages."""
     if rps is None:
         rps = 0.0 if days else LIVE_RPS
     bounds = [
@@ -124,7 +120,7 @@ def plan(
     total = min((bound for bound in bounds if bound is not None), default=None)
     if days:
         if total is None:
-            raise PlanError(
+            raise ValueError(
                 "--days needs a bound: --applications, --messages, or --seconds with --rps"
             )
         span = timedelta(days=days)

@@ -29,7 +29,6 @@ PAGE: Final = "docs/first-hour.md"
 # Both run once an hour.
 LATE: Final = timedelta(hours=3)
 FEW_CHARACTERS: Final = 10  # different ones in a key
-THIS_MACHINE: Final = {"localhost", "127.0.0.1", "[::1]"}
 
 _ARCHIVES = """
 SELECT current_setting('archive_mode') <> 'off' OR EXISTS (SELECT FROM pg_replication_slots)
@@ -98,7 +97,7 @@ def _of_web() -> Iterator[Warning]:
             "another; or it can be guessed.",
             "Give all web processes the same 50 random characters.",
         )
-    if "*" in given.allowed_hosts or set(given.allowed_hosts) <= THIS_MACHINE:
+    if "*" in given.allowed_hosts or set(given.allowed_hosts) <= set(env.LOOPBACK):
         yield _warning(
             104,
             "ANNALS_ALLOWED_HOSTS is every host, or this machine only: browsers of others get 400.",

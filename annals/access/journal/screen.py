@@ -98,7 +98,7 @@ def page(request: HttpRequest) -> HttpResponseBase:
     more = len(found) > PAGE_SIZE
     shown = found[:PAGE_SIZE]
     address = reverse(NAME)
-    older = _token(read.place(shown[-1])) if more else None
+    older = _token(shown[-1].pk) if more else None
     return render(
         request,
         "access/journal.html",

@@ -173,7 +173,9 @@ class ProviderBackend(OIDCAuthenticationBackend):  # type: ignore[misc] # untype
         """Trade the code for tokens."""
         form = {key: value for key, value in payload.items() if value is not None}
         try:
-            return self._discovery.post(self._discovery.endpoint("token_endpoint"), form)
+            return self._discovery.ask(
+                "POST", self._discovery.endpoint("token_endpoint"), data=form
+            )
         except ProviderRefusesError:
             raise tokens.TokenError("The provider does not accept the code.") from None
 
@@ -194,7 +196,9 @@ class ProviderBackend(OIDCAuthenticationBackend):  # type: ignore[misc] # untype
             address = self._discovery.endpoint("userinfo_endpoint")
         except ProviderDownError:
             return {}  # it has none: the ID token says everything
-        found = self._discovery.get(address, {"Authorization": f"Bearer {access_token}"})
+        found = self._discovery.ask(
+            "GET", address, headers={"Authorization": f"Bearer {access_token}"}
+        )
         if found.get("sub") != subject:
             raise tokens.TokenError("The provider's userinfo is about somebody else.")
         return found

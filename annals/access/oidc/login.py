@@ -120,8 +120,7 @@ class Login(OIDCAuthenticationRequestView):  # type: ignore[misc] # untyped libr
         discovery = by_name(self.provider)
         try:
             with discovery.logins.taken():
-                discovery.check()
-                self.OIDC_OP_AUTH_ENDPOINT = discovery.endpoint("authorization_endpoint")
+                self.OIDC_OP_AUTH_ENDPOINT = discovery.authorization_endpoint()
         except ProviderDownError as error:
             return _down(request, self.provider, error, request.GET.get("next"))
         self.OIDC_RP_CLIENT_ID = discovery.provider.client_id

@@ -71,7 +71,11 @@ def bearer(token: str, discoveries: Mapping[str, Discovery]) -> Service:
     scopes = _scopes(claims)
     if provider.scope not in scopes:
         raise ScopeError(f"The token lacks the scope {provider.scope}.")
-    client = _client(claims, provider.client_claim)
+    # Whom the token was given to. Never `sub` by itself: that can be a person.
+    if provider.client_claim is None:
+        client = claims.get("client_id") or claims.get("azp")
+    else:
+        client = claim(claims, provider.client_claim)
     if not client:
         raise TokenError(_("The token names no client."))
     if not _is_text(client):
@@ -80,11 +84,6 @@ def bearer(token: str, discoveries: Mapping[str, Discovery]) -> Service:
         log.warning("client %r is not in `programs` of the provider %r", client, provider.name)
         raise TokenError(_("The token's client is not among the programs of its provider."))
     return Service(issuer, client, claims["sub"], provider.sensitive_scope in scopes)
-
-
-def _client(claims: Mapping[str, Any], path: str | None) -> Any:
-    """Whom the token was given to. Never `sub` by itself: that can be a person."""
-    return claims.get("client_id") or claims.get("azp") if path is None else claim(claims, path)
 
 
 def identity(token: str, discovery: Discovery, nonce: str) -> Mapping[str, Any]:

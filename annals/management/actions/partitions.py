@@ -88,7 +88,8 @@ class Run:
         if self.options["json"]:
             self.stdout.write(json.dumps([show.partition_object(part) for part in parts]))
         else:
-            self._refuse_no_tables(parts)
+            if not parts and (why := schema.of_database()) is not None:
+                raise CommandError(why, returncode=2)  # without the tables there are none
             print_table(self.stdout, show.partitions(parts))
             total = show.size(sum(part.bytes for part in parts))
             self.stdout.write(f"{counted(len(parts), 'partition')}, {total}.")
@@ -372,11 +373,6 @@ class Run:
     def _entities(self) -> list[Entity]:
         name = self.options["entity"]
         return [BY_NAME[name]] if name else list(ENTITIES)
-
-    def _refuse_no_tables(self, parts: Sequence[catalog.Partition]) -> None:
-        """A database without the tables has no partitions either. Raises CommandError."""
-        if not parts and (why := schema.of_database()) is not None:
-            raise CommandError(why, returncode=2)
 
 
 def _store() -> Store:

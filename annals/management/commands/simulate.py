@@ -53,7 +53,7 @@ class Command(BaseCommand):
 
         from django.conf import settings
 
-        from annals.demo.simulator import PlanError, plan
+        from annals.demo.simulator import plan
         from history.base import clock
         from history.entities import ENTITIES
         from ingest.source.producer import Producer, ProducerError
@@ -69,7 +69,7 @@ class Command(BaseCommand):
             producer = Producer(settings.KAFKA)
             topics = [topic for entity in ENTITIES for topic in entity.topics]
             producer.create_topics(topics, options["topics_partitions"])
-        except (PlanError, ProducerError) as error:
+        except (ValueError, ProducerError) as error:
             raise CommandError(str(error)) from None
         began = monotonic()
         tally = _send(todo, options["seconds"], producer)
