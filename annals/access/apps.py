@@ -27,13 +27,9 @@ class AccessConfig(AppConfig):
         looks_back.connect(lazy("annals.access.journal.read.opened_before"), weak=False)
         mark_changed.connect(lazy("annals.access.journal.write.on_mark"), weak=False)
         if settings.ANNALS.need_to_know is not None:
-            self._check_rule()
+            from history import need_to_know
 
-    @staticmethod
-    def _check_rule() -> None:
-        from history import need_to_know
-
-        try:
-            need_to_know.given()
-        except need_to_know.RuleError as error:
-            sys.exit(f"annals: {need_to_know.SETTING} is wrong: {error}. See docs/access.md.")
+            try:
+                need_to_know.given()
+            except need_to_know.RuleError as error:
+                sys.exit(f"annals: {need_to_know.SETTING} is wrong: {error}. See docs/access.md.")

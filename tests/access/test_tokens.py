@@ -204,7 +204,7 @@ def test_a_provider_that_sends_a_byte_now_and_then_is_cut_off(
         thread.start()
         slow = Provider(name="slow", title="Slow", issuer=issuer, client_id=CLIENT)
         with pytest.raises(ProviderDownError):
-            Discovery(slow).check()
+            Discovery(slow).authorization_endpoint()
         assert over.wait(20)
         thread.join(20)
     assert sent[0] < 1_000
