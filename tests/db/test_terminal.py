@@ -63,7 +63,6 @@ def test_other_lists_of_what_messages_say(row: Quarantined) -> None:
         found_at=moment,
     )
     for words in (
-        ("gaps", "list"),
         ("gaps",),
         ("trace", "--entity", ROOT.name, "--id", FORGED, "--version", "1"),
     ):

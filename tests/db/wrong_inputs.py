@@ -102,7 +102,7 @@ INPUTS: Final = (
     database("no such database: consume", "{owner}_nowhere", "no database", words="consume",
              code=1),
     wrong("no tables", LIST, "migrate", code=2, env={"DATABASE_URL": "{empty_database}"}),
-    wrong("no rights", "gaps list", "login wrong_norights_", "may not do that",
+    wrong("no rights", "capacity", "login wrong_norights_", "may not do that",
           env={"DATABASE_URL": "{no_rights}"}),
     # Kafka
     wrong("no broker", "simulate --messages 1", "no broker listens at 127.0.0.1:1",
@@ -218,8 +218,7 @@ INPUTS: Final = (
     usage("trace --entity product-car --id x --version -1", "--version"),
     usage(f"trace --topic {TOPIC} --partition 99999999999 --offset 0", "--partition"),
     usage(f"trace --topic {TOPIC} --partition 0 --offset {2**63 - 1}", "--offset"),
-    usage("gaps list --limit -1", "--limit"),
-    usage("gaps list --before x", "--before"),
+    usage("gaps heal --limit x", "--limit"),
     usage("export --entity product-car --jobs 0", "--jobs"),
     usage("consume --until-idle nan", "--until-idle"),
     usage("consume --group ''", "--group"),
