@@ -177,7 +177,7 @@ def page(request: HttpRequest) -> HttpResponse:
         "chosen": chosen if chosen in by_day else None,
         "tables": by_day.get(chosen, ()) if chosen else (),
         "held": [one for its in by_day.values() for one in its if one.state == "held"],
-        "unpacked": _unpacked(by_day),
+        "unpacked": [one for its in by_day.values() for one in its if one.unpacked][::-1],
         "states": STATES.items(),
         "run": state.latest(),
         "today": now.date(),
@@ -241,16 +241,6 @@ def _why_unpacked(run: MaintainRun | None, day: date, waits: str) -> str:
     if run is None or (run.started_at.date() - day).days <= settings.ANNALS.pack_after_days:
         return gettext("annals partitions maintain has not run since")
     return gettext("the latest annals partitions maintain did not get to it, or failed there")
-
-
-def _unpacked(by_day: Mapping[date, Sequence[TableDay]]) -> list[tuple[date, str, str]]:
-    """Day, tables and reason of what is not packed, the newest first."""
-    found: defaultdict[tuple[date, str], list[str]] = defaultdict(list)
-    for day, its in sorted(by_day.items(), reverse=True):
-        for one in its:
-            if one.unpacked:
-                found[day, one.unpacked].append(one.name)
-    return [(day, ", ".join(names), reason) for (day, reason), names in found.items()]
 
 
 @dataclass(frozen=True, slots=True)
