@@ -11,7 +11,7 @@ import pytest
 
 from history.database.session import SINCE
 from tests.consuming import ROOT
-from tests.matrix import debian
+from tests.debian import debian
 
 PROGRAM = """
 import django; django.setup()
@@ -23,7 +23,7 @@ with connect("test") as plain:
 
 @pytest.fixture
 def url() -> Iterator[str]:
-    with debian() as (_, found):
+    with debian() as found:
         if not found:
             pytest.skip("Debian's PostgreSQL is not installed")
         yield found
