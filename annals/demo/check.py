@@ -61,7 +61,9 @@ def run(began: float, with_shop: bool = False) -> int:
                 demo.servers()
                 _check(demo)
                 if with_shop:
-                    _shop(demo)
+                    [port] = process.free_ports([None])
+                    shop.serve(demo, port, shop.prepare(demo))
+                    print_step("Shop", "its relay runs, its admin answers")
         except (CheckError, ClientError) as error:
             said, code = f"WRONG: {error}", 1
     print(f"{said} {time.monotonic() - began:.0f} s")
@@ -117,13 +119,6 @@ def _send_bad_and_repeated(sent: list[Message]) -> None:
     for number, value in enumerate(BAD):
         producer.send(sent[0].topic, f"bad-{number}".encode(), value)
     producer.flush()
-
-
-def _shop(demo: Supervisor) -> None:
-    """The example shop starts next to Annals."""
-    [port] = process.free_ports([None])
-    shop.serve(demo, port, shop.prepare(demo))
-    print_step("Shop", "its relay runs, its admin answers")
 
 
 def _consumed(demo: Supervisor, consumer: ChildProcess, versions: int) -> None:
