@@ -17,7 +17,8 @@ class AccessConfig(AppConfig):
         from django.contrib.auth.signals import user_logged_in, user_logged_out
         from django.db.models.signals import pre_delete
 
-        from history.base.signals import begins, looks_back, mark_changed
+        from history.base.signals import begins, looks_back
+        from history.labels import mark_changed
 
         user_logged_in.connect(lazy("annals.access.sessions.on_login"), weak=False)
         user_logged_out.connect(lazy("annals.access.sessions.on_logout"), weak=False)

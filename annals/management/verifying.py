@@ -17,7 +17,7 @@ from history.base import clock
 from history.base.error_text import describe
 from history.base.table import counted
 from history.entities import Entity
-from history.kinds.day_rows import DayRows
+from history.kinds.kind import DayRows
 from history.management.progress import progress
 from history.models import ArchivedDay, DaySeal
 from history.seals import verification

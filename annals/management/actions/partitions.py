@@ -34,7 +34,7 @@ from history.daily.days import is_packed, partition_name
 from history.entities import BY_NAME, BY_TABLE, ENTITIES, Entity
 from history.failure.complaints import Complaint
 from history.failure.sentences import known
-from history.kinds.day_rows import DayRows
+from history.kinds.kind import DayRows
 from history.management.progress import progress
 from history.models import ArchivedDay
 from history.partitions import catalog, show, state
