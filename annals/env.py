@@ -1,8 +1,8 @@
 """Reads Annals' settings from the environment: one typed field for each variable, checked."""
 
-import fcntl
 import os
 import re
+import secrets
 import stat
 from collections.abc import Mapping
 from pathlib import Path
@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from annals.fields import Settings as Settings
+from history.base import private_files
 from history.failure.complaints import Complaint, FileError, of_file, read_bytes, read_text
 
 EXACT = {"DATABASE_URL", "KAFKA_BOOTSTRAP_SERVERS"}
@@ -205,38 +206,18 @@ def secret_key(settings: Settings) -> str:
     refuse_others_home(settings.home)
     path = settings.home / "secret_key"
     try:
-        return _written(path) or _new_secret_key(path)
+        if not _written(path):
+            with private_files.exclusive(path.with_suffix(".lock")):
+                if not _written(path):
+                    private_files.write(path, secrets.token_urlsafe(48))
+        return _written(path)
     except OSError as error:
         raise unusable_home(error) from None
 
 
 def _written(path: Path) -> str:
     """The text of a file, empty if there is none."""
-    try:
-        return path.read_text()
-    except FileNotFoundError:
-        return ""
-
-
-def _new_secret_key(path: Path) -> str:
-    """The key that this process or another one writes now, all of it or nothing."""
-    import secrets
-
-    path.parent.mkdir(parents=True, exist_ok=True)
-    folder = os.open(path.parent, os.O_RDONLY)
-    draft = path.with_suffix(".new")
-    try:
-        fcntl.flock(folder, fcntl.LOCK_EX)
-        if not (key := _written(path)):
-            key = secrets.token_urlsafe(48)
-            draft.unlink(missing_ok=True)
-            opened = os.open(draft, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
-            with os.fdopen(opened, "w") as file:
-                file.write(key)
-            draft.replace(path)
-        return key
-    finally:
-        os.close(folder)
+    return path.read_text() if path.exists() else ""
 
 
 # What is made there, and read by later commands; PostgreSQL's data may be another user's.

@@ -93,6 +93,7 @@ class FieldLabel(models.Model):
         PERCENT = "percent", _("percent")
         DATE = "date", _("date")
         ENUM = "enum", _("words from a list")
+        PERSON = "person", _("login of a person")
         TECHNICAL = "technical", _("technical")
 
     entity = models.CharField(

@@ -54,13 +54,9 @@ class Setting:
         return self.value if unlimited else f"{self.value}{self.unit or ''}"
 
 
-@dataclass(frozen=True, slots=True)
-class Server:
-    """settings: by name, without those that the login may not see, and without jit where plans
-    cannot be compiled. connections: that the logins of Annals may have together; 0: unknown."""
-
-    settings: Mapping[str, Setting]
-    connections: int = 0
+# Of pg_settings by name, without those that the login may not see, and without jit where plans
+# cannot be compiled.
+Settings = Mapping[str, Setting]
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,15 +130,16 @@ RULES: Final = (
 )  # fmt: skip
 
 
-def faults(server: Server) -> Iterator[Fault]:
-    """What should be changed, by number. A setting that the login may not see is no fault."""
+def faults(found: Settings, connections: int) -> Iterator[Fault]:
+    """What should be changed, by number. A setting that the login may not see is no fault.
+    connections: that the logins of Annals may have together; 0: unknown."""
     for rule in RULES:
-        setting = server.settings.get(rule.setting)
+        setting = found.get(rule.setting)
         if setting is not None and not rule.good(setting):
             yield Fault(rule.number, f"{rule.setting} is {setting}.", rule.hint)
-    yield from _connections(server)
-    if open_logs := sorted(_open_logs(server.settings)):
-        listed = ", ".join(f"{name} = {server.settings[name]}" for name in open_logs)
+    yield from _connections(found, connections)
+    if open_logs := sorted(_open_logs(found)):
+        listed = ", ".join(f"{name} = {found[name]}" for name in open_logs)
         hint = (
             "Set them as docs/decisions/0009-logs.md says, or protect the server's log like the "
             "documents: it can have their contents."
@@ -150,22 +147,22 @@ def faults(server: Server) -> Iterator[Fault]:
         yield Fault(14, f"The server's log can have contents of documents: {listed}.", hint)
 
 
-def _connections(server: Server) -> Iterator[Fault]:
+def _connections(found: Settings, connections: int) -> Iterator[Fault]:
     """Whether the logins of Annals can have the connections that they are limited to."""
     names = ("superuser_reserved_connections", "reserved_connections")
-    reserved = sum(server.settings[name].number for name in names if name in server.settings)
-    highest = server.settings.get("max_connections")
-    if highest is not None and server.connections > highest.number - reserved:
+    reserved = sum(found[name].number for name in names if name in found)
+    highest = found.get("max_connections")
+    if highest is not None and connections > highest.number - reserved:
         yield Fault(
             13,
             f"max_connections is {highest}, {reserved:.0f} of them reserved; the logins of Annals "
-            f"may have {server.connections}.",
-            f"Set {server.connections + reserved:.0f} or more, or lower the limits with ALTER ROLE "
+            f"may have {connections}.",
+            f"Set {connections + reserved:.0f} or more, or lower the limits with ALTER ROLE "
             ".. CONNECTION LIMIT: otherwise one process takes the connections of another.",
         )
 
 
-def _open_logs(settings: Mapping[str, Setting]) -> Iterator[str]:
+def _open_logs(settings: Settings) -> Iterator[str]:
     for name, words in LOG_WORDS.items():
         if name in settings and settings[name].value not in words:
             yield name
@@ -198,13 +195,15 @@ def server_settings(*, databases: Sequence[str] | None = None, **_: Any) -> list
             id=f"annals.W{fault.number:03}",
         )
         for alias in databases or []
-        for fault in (*faults(read(connections[alias])), *_of_cluster(connections[alias]))
+        for fault in _of_servers(connections[alias])
     ]
 
 
-def _of_cluster(connection: BaseDatabaseWrapper) -> Iterator[Fault]:
-    """What is missing where the tables are distributed."""
+def _of_servers(connection: BaseDatabaseWrapper) -> Iterator[Fault]:
+    """Of this server, and of the workers and what they lack where the tables are distributed."""
     connection.ensure_connection()
+    most = grants.connections()
+    yield from faults(read(connection), most)
     plain = connection.connection
     if names := left_out(plain, rights.tables()):
         hint = (
@@ -212,34 +211,26 @@ def _of_cluster(connection: BaseDatabaseWrapper) -> Iterator[Fault]:
             "consumers that are connected to other nodes do not find them (docs/citus.md)."
         )
         yield Fault(15, f"Only the coordinator has {', '.join(names)}.", hint)
-    for node, server in _workers(connection):
-        for fault in faults(server):
-            yield replace(fault, text=f"On the worker {node}: {fault.text}")
+    for each in distribution.answers(plain, _QUERY.as_string(plain)):
+        if each.worker and each.success:  # one that does not answer is left out
+            for fault in faults(_settings(each.result), most):
+                yield replace(fault, text=f"On the worker {each.node}: {fault.text}")
 
 
-# Of new sessions, in one row. A worker that does not answer is left out.
+# Of new sessions, in one row.
 _QUERY: Final = sql.SQL("""
 SELECT json_object_agg(name, json_build_array(coalesce(reset_val, setting), unit))::text
 FROM pg_settings WHERE name = ANY({names}) AND (name <> 'jit' OR pg_jit_available())
 """).format(names=sql.Literal(list(NAMES)))
 
 
-def _workers(connection: BaseDatabaseWrapper) -> Iterator[tuple[str, Server]]:
-    """The settings of each worker of a cluster: host and port, and what read() gives."""
-    question = _QUERY.as_string(connection.connection)
-    for each in distribution.answers(connection.connection, question):
-        if each.worker and each.success:
-            yield each.node, _server(each.result)
+def _settings(result: str) -> Settings:
+    return {name: Setting(*given) for name, given in json.loads(result).items()}
 
 
-def _server(result: str) -> Server:
-    settings = {name: Setting(*given) for name, given in json.loads(result).items()}
-    return Server(settings, grants.connections())
-
-
-def read(connection: BaseDatabaseWrapper) -> Server:
+def read(connection: BaseDatabaseWrapper) -> Settings:
     """The settings of new sessions, not those that this session has set for itself."""
     with connection.cursor() as cursor:
         cursor.execute(_QUERY)
         (result,) = cursor.fetchone() or ("{}",)
-    return _server(result)
+    return _settings(result)

@@ -15,20 +15,22 @@ from django.db.models import Max
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.template.defaultfilters import filesizeformat
+from django.utils.formats import date_format
 from django.utils.functional import Promise
 from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
 from annals.access.journal import days as journal
+from annals.operations.unpacked import not_packed
 from history.admin.parts.cards import title
 from history.base import clock
 from history.daily.days import DayState
 from history.entities import BY_TABLE
-from history.models import ArchivedDay, DaySeal, SealedDay, VerifiedTable
+from history.models import ArchivedDay, DaySeal, MaintainRun, SealedDay, VerifiedTable
 from history.partitions import state
 from history.partitions.catalog import Partition
 from history.partitions.plan import Policy, plan
-from history.requests.worker_shares import dear_view
+from history.requests.worker_shares import expensive_view
 from ingest.completeness.holds import may_get_rows
 from ingest.completeness.views import figure, why
 
@@ -50,13 +52,15 @@ STATES: Final[Mapping[str, Promise]] = {
 @dataclass(frozen=True, slots=True)
 class TableDay:
     """One day of one table. part: None if it has no partition. held: why it stays longer than
-    retention says. verified: when `partitions verify` compared it with its seal."""
+    retention says. unpacked: why it is not packed though it should be. verified: when `partitions
+    verify` compared it with its seal."""
 
     table: str
     day: date
     today: date
     part: Partition | None = None
     held: str = ""
+    unpacked: str = ""
     packed: datetime | None = None
     sealed: datetime | None = None
     verified: datetime | None = None
@@ -125,14 +129,14 @@ def _next(one: TableDay) -> Iterator[str]:
         return
     pack_after = annals.pack_after_days if versions else 0
     if pack_after and not one.packed and one.part.rows and one.day <= one.today:
-        yield gettext("packed after {day}").format(day=one.day + timedelta(pack_after))
+        yield _after(one, pack_after, gettext("packed after {day}"), gettext("to be packed"))
     seal_after = annals.seal_days if versions else journal.ROWS.closed.seal_after
     open_ = one.sealed is None and one.archived is None
     if seal_after and open_ and one.part.rows and one.day <= one.today:
-        yield gettext("sealed after {day}").format(day=one.day + timedelta(seal_after))
+        yield _after(one, seal_after, gettext("sealed after {day}"), gettext("to be sealed"))
     kept = annals.retention_days if versions else annals.journal_days
     if one.held:
-        until = one.day + timedelta(kept + annals.hold_days)
+        until = _day(one.day + timedelta(kept + annals.hold_days))
         yield gettext("held until {day} at most").format(day=until)
     elif one.part.restored:
         yield gettext("stays until it is released")
@@ -143,10 +147,22 @@ def _next(one: TableDay) -> Iterator[str]:
             if archives
             else gettext("dropped after {day}")
         )
-        yield words.format(day=one.day + timedelta(kept))
+        yield _after(one, kept, words, gettext("to be dropped"))
 
 
-@dear_view
+def _after(one: TableDay, days: int, words: str, overdue: str) -> str:
+    """What is done this many days after a day; since when it is due, where that is past."""
+    last = one.day + timedelta(days)
+    if one.today <= last:
+        return words.format(day=_day(last))
+    return gettext("{what}, due since {day}").format(what=overdue, day=_day(last + ONE))
+
+
+def _day(day: date) -> str:
+    return date_format(day, gettext("Y-m-d"))
+
+
+@expensive_view
 def page(request: HttpRequest) -> HttpResponse:
     """?day= shows the tables of a day."""
     now = clock.now()
@@ -161,6 +177,7 @@ def page(request: HttpRequest) -> HttpResponse:
         "chosen": chosen if chosen in by_day else None,
         "tables": by_day.get(chosen, ()) if chosen else (),
         "held": [one for its in by_day.values() for one in its if one.state == "held"],
+        "unpacked": _unpacked(by_day),
         "states": STATES.items(),
         "run": state.latest(),
         "today": now.date(),
@@ -183,6 +200,8 @@ def _table_days(now: datetime) -> dict[date, Sequence[TableDay]]:
         (each.table, each.day): each
         for each in ArchivedDay.objects.defer("files").order_by("day", "table")
     }
+    unpacked = not_packed(today)
+    run = state.latest()
     plans = plan(Policy.at(now, settings.ANNALS, may_get_rows), tables=journal.tables())
     found: dict[tuple[date, str], TableDay] = {}
     for each in plans:
@@ -198,6 +217,7 @@ def _table_days(now: datetime) -> dict[date, Sequence[TableDay]]:
             found[day, strategy.table] = TableDay(
                 *place, today, part,
                 held=why(strategy.holds.get(day, "")),
+                unpacked=_why_unpacked(run, day, unpacked[place]) if place in unpacked else "",
                 packed=packed.get(place),
                 sealed=at,
                 verified=seen if at and seen and at < seen else None,
@@ -207,6 +227,25 @@ def _table_days(now: datetime) -> dict[date, Sequence[TableDay]]:
     for (day, _table), one in sorted(found.items()):
         by_day[day].append(one)
     return dict(by_day)
+
+
+def _why_unpacked(run: MaintainRun | None, day: date, waits: str) -> str:
+    """waits: as in not_packed()."""
+    if waits:
+        return why(waits)
+    if run is None or (run.started_at.date() - day).days <= settings.ANNALS.pack_after_days:
+        return gettext("annals partitions maintain has not run since")
+    return gettext("the latest annals partitions maintain did not get to it, or failed there")
+
+
+def _unpacked(by_day: Mapping[date, Sequence[TableDay]]) -> list[tuple[date, str, str]]:
+    """Day, tables and reason of what is not packed, the newest first."""
+    found: defaultdict[tuple[date, str], list[str]] = defaultdict(list)
+    for day, its in sorted(by_day.items(), reverse=True):
+        for one in its:
+            if one.unpacked:
+                found[day, one.unpacked].append(one.name)
+    return [(day, ", ".join(names), reason) for (day, reason), names in found.items()]
 
 
 @dataclass(frozen=True, slots=True)

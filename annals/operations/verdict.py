@@ -6,18 +6,21 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import date, timedelta
+from datetime import UTC, date, datetime, timedelta
 from operator import eq, gt, lt
 from typing import Final
 
 from django.conf import settings
 from django.utils.functional import Promise
+from django.utils.html import format_html
+from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 from prometheus_client.core import Metric
 
 from annals.metrics import TABLE
 from annals.operations.days import table_name
 from annals.operations.jobs import Job
+from history.admin.parts.gaps import when
 from history.base import clock
 from history.reasons import REASONS
 from ingest.completeness.losses import NEAR_SECONDS
@@ -105,6 +108,15 @@ _unknown = _older("annals_store_end_known_timestamp_seconds", 300)
 _not_read = _older("annals_store_read_timestamp_seconds", 900)
 
 
+def _no_reports(values: Values) -> Iterable[str]:
+    """Where no consumer reports; where none does at all, since when."""
+    places, seen = _silent(values), values["annals_store_seen_timestamp_seconds"]
+    if len(places) < max(2, len(seen)):
+        return places
+    last = datetime.fromtimestamp(max(seen.values()), UTC)
+    return [format_html(gettext("all partitions; the last report: {at}"), at=when(last))]
+
+
 def _brokers(values: Values) -> Iterable[str]:
     """Where a consumer asks: where none does, that is what is wrong."""
     return sorted({*_unknown(values)} - {*_silent(values)})
@@ -150,7 +162,7 @@ CHECKS: Final = (
         _("Reading has stopped at too many bad messages. Newer changes are missing."),
         _("Find what the service sends wrongly; then annals quarantine resume TOPIC."),
         QUARANTINE),
-    Check("AnnalsConsumerSilent", True, _silent,
+    Check("AnnalsConsumerSilent", True, _no_reports,
         _("No consumer reports: newer changes are missing."),
         _("Look whether the consumer runs, and start it again."), COMPLETENESS),
     Check("AnnalsBrokersSilent", True, _brokers,

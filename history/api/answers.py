@@ -1,6 +1,6 @@
 """The answers of the API: versions, changes and values as JSON, encoded exactly."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, tzinfo
@@ -74,9 +74,7 @@ def version(found: Version, output: AnswerFormat, after: int = 0) -> Answer:
         answer |= changes(found.changes, output.language, after, None if after else found.listed)
     answer |= {
         "previousVersion": found.previous_version,
-        "missingVersions": list(found.missing[-MISSING_LISTED:]),
-        "missingCount": len(found.missing),
-        "missingReason": found.missing_reason.value if found.missing_reason else None,
+        **missing(found),
         "olderVersions": found.older_reason.value if found.older_reason else None,
     }
     if found.old:
@@ -84,6 +82,25 @@ def version(found: Version, output: AnswerFormat, after: int = 0) -> Answer:
     if found.other_moment is not None:
         answer["fallbackUpdatedAt"] = output.moment(found.other_moment)
     return answer
+
+
+def missing(found: Version) -> Answer:
+    """Which versions are missing before this one, and why."""
+    return {
+        "missingVersions": list(found.missing[-MISSING_LISTED:]),
+        "missingCount": len(found.missing),
+        "missingReason": found.missing_reason.value if found.missing_reason else None,
+    }
+
+
+def uncertain(following: Iterable[Version]) -> Answer:
+    """What a state at a moment may lack. following: the first versions after it that have a gap
+    before them."""
+    return {
+        "uncertain": [
+            {"kind": each.entity.name, "id": each.id, **missing(each)} for each in following
+        ]
+    }
 
 
 def service(found: Author) -> Answer:

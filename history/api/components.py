@@ -46,18 +46,7 @@ SUMS = dict.fromkeys(
 PLACE = {"kind": KIND, "id": TEXT}
 ABSENCE = one_of(*(why.value for why in Absence))
 
-VERSION_REQUIRED = {
-    **PLACE,
-    "version": NUMBER,
-    "type": TYPE,
-    "updatedAt": MOMENT,
-    "createdAt": {**ANYTHING, "description": "When the snapshot says it was created, unchanged."},
-    **SERVICE,
-    **AUTHOR,
-    "previousVersion": {
-        **nullable(NUMBER),
-        "description": "The nearest lower version in the store; null for the lowest.",
-    },
+MISSING = {
     "missingVersions": {
         **list_of(NUMBER),
         "description": "The numbers in between that are not in the store, at most the newest 1000.",
@@ -70,6 +59,28 @@ VERSION_REQUIRED = {
         "description": "Why they are missing; inQuarantine: one of them at least came and could "
         "not be stored, which `trace` explains; unknown: removed by retention or never arrived.",
     },
+}
+UNCERTAIN = {
+    "uncertain": {
+        **list_of(object_of({**PLACE, **MISSING})),
+        "description": "The documents of which the versions right after the one of the moment are "
+        "missing. These may have come before the moment: the state may have been different.",
+    }
+}
+
+VERSION_REQUIRED = {
+    **PLACE,
+    "version": NUMBER,
+    "type": TYPE,
+    "updatedAt": MOMENT,
+    "createdAt": {**ANYTHING, "description": "When the snapshot says it was created, unchanged."},
+    **SERVICE,
+    **AUTHOR,
+    "previousVersion": {
+        **nullable(NUMBER),
+        "description": "The nearest lower version in the store; null for the lowest.",
+    },
+    **MISSING,
     "olderVersions": {
         **nullable(ABSENCE),
         "description": "For the lowest version in the store: why there is nothing before it; null "
@@ -173,7 +184,13 @@ COMPONENTS: dict[str, Schema] = {
         },
     ),
     "VersionAt": object_of(
-        {**VERSION_REQUIRED, "time": MOMENT, "deleted": FLAG, "completeness": ref("Completeness")},
+        {
+            **VERSION_REQUIRED,
+            "time": MOMENT,
+            "deleted": FLAG,
+            **UNCERTAIN,
+            "completeness": ref("Completeness"),
+        },
         {**VERSION_OPTIONAL, **FALLBACK},
     ),
     "FieldHistory": object_of(
@@ -227,6 +244,7 @@ COMPONENTS: dict[str, Schema] = {
                 "description": "The application and children that existed then, or may have, "
                 "although the store has no version of them from then.",
             },
+            **UNCERTAIN,
             "completeness": ref("Completeness"),
         },
         FALLBACK,

@@ -1,7 +1,6 @@
 """What each session of Annals in PostgreSQL sets itself."""
 
-import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any, Final
 
 import psycopg
@@ -17,7 +16,6 @@ SESSION: Final[Mapping[str, str]] = {
     "row_security": "on",
     "default_transaction_read_only": "off",
     "default_transaction_isolation": "read committed",
-    "transaction_timeout": "0",
     "idle_session_timeout": "0",
     "exit_on_error": "off",
     # psycopg writes the items of list parameters for this.
@@ -37,12 +35,6 @@ SESSION: Final[Mapping[str, str]] = {
     SESSION_MARK: "1",
 }
 
-# Parameters that not every supported server knows, with the server_version_num of the first.
-SINCE: Final[Mapping[str, int]] = {"transaction_timeout": 170_000}
-
-# By host and port: servers of this process.
-_releases: dict[tuple[object, object], int] = {}
-
 
 def dropped(connection: psycopg.Connection[Any]) -> str | None:
     """Why this session has not what Annals asked for, as a sentence; None: it has."""
@@ -61,31 +53,11 @@ def options(given: Mapping[str, str]) -> str:
     return " ".join(f"-c {name}={_escaped(value)}" for name, value in given.items())
 
 
-def fitted(parameters: Mapping[str, Any]) -> dict[str, Any]:
-    """The parameters of a connection, without those of `options` that its server does not know: a
-    first session tells its release. Raises psycopg.OperationalError."""
-    server = parameters.get("host"), parameters.get("port")
-    if server not in _releases:
-        with _first(parameters) as connection:
-            _releases[server] = connection.info.server_version
-    release = _releases[server]
-    return _without([name for name, since in SINCE.items() if release < since], parameters)
-
-
-def _first(parameters: Mapping[str, Any]) -> psycopg.Connection[Any]:
-    try:
-        return psycopg.connect(**parameters)
-    except psycopg.OperationalError as error:
-        if not any(name in str(error) for name in SINCE):  # in any language of the server
-            raise
-    return psycopg.connect(**_without(SINCE, parameters))
-
-
-def _without(names: Iterable[str], parameters: Mapping[str, Any]) -> dict[str, Any]:
-    text = parameters.get("options") or ""
-    for name in names:
-        text = re.sub(rf"-c {name}=\S*\s*", "", text)
-    return {**parameters, "options": text}
+def unlimited(connection: psycopg.Connection[Any]) -> None:
+    """Take from a new session the limit of its login that servers before PostgreSQL 17 do not know.
+    Raises psycopg.Error."""
+    if connection.info.server_version >= 170_000:
+        connection.execute("SET transaction_timeout TO 0")
 
 
 def _escaped(value: str) -> str:

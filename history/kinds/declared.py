@@ -53,7 +53,7 @@ class _LabelTable(_Struct, frozen=True):
     path: Annotated[str, Meta(max_length=300)]
     en: Text | None = None
     ru: Text | None = None
-    kind: Literal["text", "money", "percent", "date", "enum", "technical"] = "text"
+    kind: Literal["text", "money", "percent", "date", "enum", "person", "technical"] = "text"
     words: dict[str, _Names] = {}
     sensitive: bool = False
 

@@ -35,4 +35,22 @@ class Migration(migrations.Migration):
             ],
             options={"db_table": "pack_dictionary", "default_permissions": ()},
         ),
+        migrations.AlterField(
+            model_name="fieldlabel",
+            name="kind",
+            field=models.CharField(
+                choices=[
+                    ("text", "text"),
+                    ("money", "money"),
+                    ("percent", "percent"),
+                    ("date", "date"),
+                    ("enum", "words from a list"),
+                    ("person", "login of a person"),
+                    ("technical", "technical"),
+                ],
+                default="text",
+                max_length=10,
+                verbose_name="kind",
+            ),
+        ),
     ]

@@ -23,13 +23,14 @@ from history.timeline.query import (
     Order,
     Query,
     Sort,
+    issue_token,
+    read_token,
     storable,
     unknown,
     unknown_application,
 )
 from history.timeline.reading import Reader
 from history.timeline.row import FIRST, LAST, Key, Keys, Pair, Place, VersionRow
-from history.timeline.tokens import issue_token, read_token
 
 
 @dataclass(frozen=True, slots=True)

@@ -168,7 +168,7 @@ class Reader:
     # What the sources have.
 
     def page(self, query: Query, after: Key, limit: int) -> Read:
-        """As Source.page."""
+        """As Tables.page."""
         found = self._source.page(query, after, limit)
         named = (query.entity, query.id)
         theirs = self.asks_old_service and self.old.of(*named)
@@ -177,7 +177,7 @@ class Reader:
         return Read(self._shown(query.entity, found.rows), found.unread)
 
     def keys(self, entity: Entity, ids: Collection[str]) -> dict[str, list[Key]]:
-        """As Source.keys."""
+        """As Tables.keys."""
         found = self._source.keys(entity, ids)
         self._confine((entity, id) for id in found)
         return found
@@ -185,13 +185,13 @@ class Reader:
     def newest(
         self, entity: Entity, id: str, below: Sequence[Key], count: int
     ) -> tuple[list[Key], Rows]:
-        """As Source.newest."""
+        """As Tables.newest."""
         keys, rows = self._source.newest(entity, id, below, count)
         self._confine([(entity, id)])
         return keys, {row.located: row for row in self._shown(entity, rows)}
 
     def documents(self, wanted: Iterable[Located]) -> tuple[Rows, set[Located]]:
-        """As Source.documents: versions, and which of those that are wanted are unread."""
+        """As Tables.documents: versions, and which of those that are wanted are unread."""
         rows, unread = self._source.documents(list(wanted))
         kinds: defaultdict[Entity, list[VersionRow]] = defaultdict(list)
         for row in rows:
@@ -212,7 +212,7 @@ class Reader:
         return found
 
     def members(self, application: str) -> dict[Named, list[Key]]:
-        """As Source.members."""
+        """As Tables.members."""
         found = self._source.members(application)
         if found:
             self._permit([application])
@@ -222,7 +222,7 @@ class Reader:
     def of_application(
         self, query: ApplicationQuery, after: Place | None, limit: int
     ) -> tuple[list[Located], dict[Named, list[Key]]]:
-        """As Source.of_application."""
+        """As Tables.of_application."""
         found, keys = self._source.of_application(query, after, limit)
         if found or (self.asks_old_service and self.old.of_application(query.id)):
             self._permit([query.id])

@@ -182,6 +182,12 @@ class Keys:
             )
         return low
 
+    def after_gap(self, version: int) -> Key | None:
+        """The lowest key above this number; None where no number between the two is missing."""
+        place = bisect_left(self._keys, (version + 1,))
+        following = self._keys[place] if place < len(self._keys) else None
+        return following if following and following.version > version + 1 else None
+
     def down(self, key: Key) -> Iterator[Key]:
         """This key, or the highest one below it; and each that is the previous one of the one
         before."""

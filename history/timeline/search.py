@@ -19,8 +19,14 @@ from history import need_to_know
 from history.documents.exactjson import Json
 from history.entities import BY_NAME, CHILDREN, ENTITIES, SEARCH_VALUE_LENGTH, Entity, root
 from history.record import ChangeType
-from history.timeline import tokens
-from history.timeline.query import DEFAULT_PAGE_SIZE, BadParameterError, storable
+from history.timeline.query import (
+    DEFAULT_PAGE_SIZE,
+    EPOCH,
+    BadParameterError,
+    issue_token,
+    read_token,
+    storable,
+)
 from history.timeline.reading import Reader
 from history.timeline.row import Key, VersionRow, parse
 
@@ -67,7 +73,7 @@ class Found:
         """Its place in the results: ids by kind, then keys, the newest change first."""
         if self.key == ID:
             return (0, ENTITIES.index(self.entity), self.id)
-        return (1, tokens.EPOCH - self.updated_at, self.id)
+        return (1, EPOCH - self.updated_at, self.id)
 
     @property
     def mark(self) -> bytes:
@@ -118,14 +124,14 @@ def search(
         why = _("must have 1 to {n} characters")
         raise BadParameterError("q", why.format(n=SEARCH_VALUE_LENGTH))
     binding = ("search", text, "marks")
-    marks = b"" if page_token is None else b64decode(tokens.read_token(binding, page_token)[0])
+    marks = b"" if page_token is None else b64decode(read_token(binding, page_token)[0])
     shown = {marks[at : at + MARK] for at in range(0, len(marks), MARK)}
     found = _find(reader, [text])[text]
     rest = [hit for hit in found.hits if hit.mark not in shown]
     here, following = rest[:size], None
     if len(rest) > size:
         marks += b"".join(hit.mark for hit in here)
-        following = tokens.issue_token(binding, (b64encode(marks).decode(),))
+        following = issue_token(binding, (b64encode(marks).decode(),))
     return Results(_loaded(here, _rows(reader, here)), following, found.limited)
 
 

@@ -1,7 +1,7 @@
 """The quarantine by reason, service and field; requests to retry or to discard, with a reason."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 from urllib.parse import urlencode
@@ -25,7 +25,7 @@ from history.base.plain_text import letters
 from history.management.numbers import MOST_ID
 from history.reasons import REASONS
 from history.record import CLIENT_ID_LENGTH
-from history.requests.worker_shares import dear_view
+from history.requests.worker_shares import expensive_view
 from ingest.completeness import figures
 from ingest.completeness.views import COUNTS, figure, halted
 from ingest.models import Quarantined, QuarantineRequest
@@ -40,7 +40,8 @@ GROUP = ("reason", "client_id", "field", "topic")
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Unsettled messages with one reason, service, field and topic. example, detail: the newest."""
+    """Unsettled messages with one reason, service, field and topic. example, detail: the newest.
+    asked: the newest request for them that is not done yet."""
 
     reason: str
     client_id: str
@@ -51,6 +52,12 @@ class Group:
     until: datetime
     example: int
     detail: str
+    asked: QuarantineRequest | None = None
+
+    @property
+    def of_all(self) -> bool:
+        """Whether what was asked for is for all of these messages."""
+        return self.asked is not None and self.example <= self.asked.last_id
 
     @property
     def words(self) -> str:
@@ -89,12 +96,15 @@ def by_reason() -> list[tuple[str, int]]:
     return [*rows.annotate(count=Count("id")).order_by("-count", "reason")]
 
 
-@dear_view
+@expensive_view
 def page(request: HttpRequest) -> HttpResponse:
     """What is in quarantine, and what was asked for."""
     with connection.cursor() as cursor:
         cursor.execute(_GROUPS, [list(UNSETTLED)])
-        groups = [Group(*row) for row in cursor.fetchall()]
+        rows = cursor.fetchall()
+    open_ = QuarantineRequest.objects.filter(done_at=None, ids=[]).order_by("id")
+    asked = {tuple(getattr(each, name) for name in GROUP): each for each in open_}
+    groups = [replace(Group(*row), asked=asked.get(row[: len(GROUP)])) for row in rows]
     context = {
         "title": _("Quarantine"),
         "groups": groups,

@@ -93,7 +93,9 @@ def connect(purpose: str = "annals-consume") -> Connection:
         keepalives_count=3,
         tcp_user_timeout=30_000,
     )
-    return psycopg.connect(**session.fitted(conninfo_to_dict(conninfo)), autocommit=True)
+    made = psycopg.connect(conninfo, autocommit=True)
+    session.unlimited(made)
+    return made
 
 
 def terminate_frozen(connection: Connection) -> None:

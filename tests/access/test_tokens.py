@@ -130,7 +130,7 @@ def test_a_provider_that_hangs_is_asked_by_one_thread_in_ten_seconds(issuer: Iss
     asked = len(issuer.asked)
     for number in range(16):
         assert discovery.keys(f"unknown-{number}") == []
-    assert len(issuer.asked) - asked == 2  # for the metadata and for the keys
+    assert len(issuer.asked) - asked == 1
 
 
 def test_a_key_that_was_taken_back_is_refused_after_ten_minutes(issuer: Issuer) -> None:

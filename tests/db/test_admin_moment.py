@@ -87,6 +87,10 @@ def test_a_date_alone_is_the_end_of_that_day(
     assert "Иванов Пётр" in text(page)
     moscow = support.get(PAGE, {"time": T0.strftime(form), "tz": "Europe/Moscow"})
     assert moscow.context["said"] == begin + timedelta(hours=21, seconds=-1)
+    support.cookies["annals_zone"] = "moscow"
+    without_zone = support.get(PAGE, {"time": T0.strftime(form)})
+    assert without_zone.context["said"] == moscow.context["said"]
+    del support.cookies["annals_zone"]
     midnight = support.get(PAGE, {"time": f"{T0.strftime(form)} 0:00"})
     assert midnight.status_code == 404
 

@@ -1,5 +1,6 @@
 """The calendar of days: each state, why a day is held, and what happens next."""
 
+import re
 from datetime import timedelta
 
 import pytest
@@ -12,10 +13,11 @@ from annals.operations.days import STATES, TableDay, state_of
 from history.base import clock
 from history.daily import days
 from history.daily.days import DayState
+from history.entities import BY_TABLE
 from history.models import ArchivedDay, DaySeal, SealedDay, VerifiedTable
 from history.partitions.catalog import Partition
 from ingest.completeness.views import why
-from ingest.models import Quarantined
+from ingest.models import Quarantined, RetiredTopic
 from tests.db.partitioned import TABLE, raw
 from tests.db.screens import text
 from tests.messages import today
@@ -68,10 +70,10 @@ def test_the_calendar(tables: None, client: Client, settings: Settings) -> None:
         assert f'class="{state}" href="?day={day}#day"' in page
     said = text(client.get("/admin/days/"))
     assert "не разобрано в карантине: 1" in said
-    assert f"удержан не дольше чем до {held + timedelta(days=10)}" in said
+    assert f"удержан не дольше чем до {held + timedelta(days=10):%d.%m.%Y}" in said
     said = text(client.get("/admin/days/", {"day": str(sealed)}))
     assert "опечатан и проверен" in said
-    assert f"удаление после {sealed + timedelta(days=3)}" in said
+    assert f"удаление после {sealed + timedelta(days=3):%d.%m.%Y}" in said
     assert "12 345" in text(client.get("/admin/days/", {"day": str(archived)})).replace(
         "\N{NO-BREAK SPACE}", " "
     )
@@ -81,6 +83,25 @@ def test_the_calendar(tables: None, client: Client, settings: Settings) -> None:
     assert "Для некоторых дней нет секций" in said
     for wrong in ("x", "1999-01-01", "2026-1"):
         assert client.get("/admin/days/", {"day": wrong}).status_code == 200
+
+
+def test_what_is_overdue_is_not_called_next(tables: None, client: Client) -> None:
+    day = today() - timedelta(days=6)
+    with raw() as plain:
+        days.create(plain, TABLE, day)
+        plain.execute(
+            f"INSERT INTO {TABLE} (id, version, data, updated_at, client_id, type)"
+            " VALUES ('A1', 0, '{}', %s, 's', 0)", [day],
+        )  # fmt: skip
+        plain.execute(f"ANALYZE {TABLE}")
+    client.force_login(User.objects.get(username="ops"))
+    said = text(client.get("/admin/days/"))
+    assert re.search(f"Ещё не упакованы {day:%d.%m.%Y} Заявка: .*ни разу не читался", said)
+    said = text(client.get("/admin/days/", {"day": str(day)}))
+    assert f"упаковка: пора с {day + timedelta(days=3):%d.%m.%Y}; печать после" in said
+    for topic in BY_TABLE[TABLE].topics:
+        RetiredTopic.objects.create(topic=topic, why="x", retired_at=clock.now())
+    assert "с тех пор annals partitions maintain не запускали" in text(client.get("/admin/days/"))
 
 
 @pytest.mark.parametrize(

@@ -123,6 +123,10 @@ def test_the_worst_is_first_and_a_place_is_named(settings: Settings) -> None:
 
 
 def test_a_consumer_that_is_away_is_not_taken_for_brokers_that_are() -> None:
+    other = gauge("annals_store_seen_timestamp_seconds", 2, **PLACE | {"partition": "3"})
+    silent = [*FIRING["AnnalsConsumerSilent"][0], other]
+    [found] = findings(values_of(silent), ())
+    assert "1970-01-01T00:00:02" in found.where[0]
     both = (*FIRING["AnnalsConsumerSilent"][0], *FIRING["AnnalsBrokersSilent"][0])
     assert [each.alert for each in findings(values_of(both), ())] == ["AnnalsConsumerSilent"]
 

@@ -99,6 +99,18 @@ def test_a_group_is_discarded_with_the_reason_and_the_login(
     assert faults() == []
 
 
+def test_a_group_of_which_all_is_asked_for_has_no_buttons(ingested: Ingested, ops: Client) -> None:
+    ingested.write(wrong("a"), wrong("b", "web"))
+    ops.post(ASK, group(last_id=quarantined()[-1]["id"], why="told"))
+    page = text(ops.get("/admin/quarantine/"))
+    assert page.count("отбросить · told ops") == 1
+    assert page.count("Повторить…") == 1  # of the other group
+    ingested.write(wrong("late"))
+    page = text(ops.get("/admin/quarantine/"))
+    assert page.count("отбросить · told ops") == 1
+    assert page.count("Повторить…") == 2
+
+
 @commits
 def test_chosen_messages_are_retried_by_the_command_of_cron(
     ingested: Ingested, ops: Client

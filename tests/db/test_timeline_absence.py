@@ -190,3 +190,16 @@ def test_an_answer_names_what_is_missing_and_why(store: Store, auditor: Client) 
     assert found["missing"] == [{"kind": PERSON, "id": "P2", "reason": "removedByRetention"}]
     assert found["application"]["missingVersions"] == [1, 2]
     assert found["application"]["missingReason"] == "neverArrived"
+    assert found["uncertain"] == []
+
+
+def test_a_state_says_which_versions_may_have_come_before_its_moment(
+    store: Store, auditor: Client
+) -> None:
+    store.add("A1", 0, {}, 0)
+    store.add("A1", 3, {}, 60)
+    moment = minute(30).replace(tzinfo=None).isoformat()
+    gap = {"missingVersions": [1, 2], "missingCount": 2, "missingReason": "neverArrived"}
+    for address in ("applications/A1/at", f"history/{ROOT.name}/A1/at"):
+        found = json.loads(auditor.get(f"/api/v1/{address}?time={moment}").content)["data"]
+        assert found["uncertain"] == [{"kind": ROOT.name, "id": "A1", **gap}]

@@ -232,6 +232,7 @@ def at(api: Api, world: World, entity: tuple[str, str], moment: datetime) -> Non
         assert place(answer) == (*entity, *expected.key)
         assert exact(answer["entity"]) == exact(expected.data)
         assert answer["deleted"] == (expected.type == "DELETE")
+        uncertain(answer, [expected], world)
 
 
 def single(api: Api, world: World, entity: tuple[str, str], number: int) -> None:
@@ -285,6 +286,17 @@ def application_at(api: Api, world: World, id: str, moment: datetime) -> None:
     assert [place(each) for each in answer["deleted"]] == places(gone)
     for each, one in zip([*found, *answer["deleted"]], [*alive, *gone], strict=True):
         assert exact(each["entity"]) == exact(one.data)
+    uncertain(answer, [*alive, *gone], world)
+
+
+def uncertain(answer: Any, state: list[Stored], world: World) -> None:
+    """What a state at a moment says of versions that may have come before it."""
+    lacking = [(one.kind, one.id, world.missing_after(one)) for one in state]
+    found = [
+        (each["kind"], each["id"], [int(number.text) for number in each["missingVersions"]])
+        for each in answer["uncertain"]
+    ]
+    assert found == [each for each in lacking if each[2]]
 
 
 def search(api: Api, world: World, text: str, size: int) -> None:

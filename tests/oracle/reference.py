@@ -109,6 +109,11 @@ class World:
         previous = self.previous(one)
         return list(range(previous.version + 1, one.version)) if previous else []
 
+    def missing_after(self, one: Stored) -> list[int]:
+        """The numbers between a version and the next one of its entity."""
+        above = [each.version for each in self.of(one.kind, one.id) if each.version > one.version]
+        return list(range(one.version + 1, min(above))) if above else []
+
     def newest(self, kind: str, id: str) -> Stored:
         return self.of(kind, id)[-1]
 

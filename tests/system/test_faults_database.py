@@ -14,7 +14,6 @@ from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 
-import psycopg
 import pytest
 
 from annals.embedded import logins
@@ -46,22 +45,6 @@ def test_stopped_and_started_again(consumers: Consumers, database: Database, fee
             database.server.start()
     until(lambda: database.read() == feed.produced.total(), running.said)
     running.terminate()
-    complete(consumers, database, feed)
-
-
-def test_sigterm_while_the_database_does_not_answer(
-    consumers: Consumers, database: Database, feed: Feed
-) -> None:
-    """Somebody holds a lock that the write in hand waits for: the consumer still ends in time, and
-    what it had in hand is read again."""
-    running = consumers.start()
-    running.until_reading()
-    with psycopg.connect(database.url) as plain:
-        plain.execute("LOCK TABLE product_instance_aud IN ACCESS EXCLUSIVE MODE")
-        feed.send(500)
-        until(lambda: database.query("SELECT 1 FROM pg_locks WHERE NOT granted"), "no write waits")
-        running.terminate()
-    consumers.drain()
     complete(consumers, database, feed)
 
 

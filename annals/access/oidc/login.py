@@ -37,8 +37,6 @@ from annals.access.oidc.discovery import ProviderDownError
 HANDSHAKE_SECONDS: Final = 600
 STATES: Final = "oidc_states"
 NEXT: Final = "oidc_login_next"
-# Logins that one browser can have begun, in several tabs.
-BEGUN_AT_ONCE: Final = 4
 # Browsers drop a cookie of more than 4096 bytes, its name and attributes included.
 LONGEST_COOKIE: Final = 3800
 
@@ -58,18 +56,15 @@ class Handshake(CookieStore):
         return found if isinstance(found, dict) else {}
 
     def store(self, response: HttpResponse) -> None:
-        """Send it with a response; without what is too old or too long to be sent."""
-        oldest = sorted(self.states, key=lambda state: self.states[state]["added_on"])
-        if not oldest:
+        """Send it with a response. What is too long to be sent leads to the first page."""
+        if not self.states:
             response.delete_cookie(_name(), path=_path())
             return
-        for state in oldest[:-BEGUN_AT_ONCE]:
-            del self.states[state]
         self.save()
-        for state in oldest[-BEGUN_AT_ONCE:]:
+        for state in self.states.values():  # the oldest first
             if len(self._text()) <= LONGEST_COOKIE:
                 break
-            self.states[state]["next"] = None  # it leads to the first page
+            state["next"] = None
             self.save()
         response.set_cookie(
             _name(),

@@ -12,6 +12,7 @@ from django.utils.translation import gettext_noop as _
 
 from annals.access.oidc.discovery import ALGORITHMS, Discovery
 from annals.access.oidc.providers import claim
+from annals.access.roles import Service
 
 log = logging.getLogger(__name__)
 
@@ -35,18 +36,6 @@ class ScopeError(Exception):
     """The token is good, but does not have the scope."""
 
 
-@dataclass(frozen=True, slots=True)
-class Bearer:
-    """Who calls with a Bearer token. client: the service account's client id; subject: `sub`.
-    sensitive: whether its scopes include that of sensitive fields."""
-
-    issuer: str
-    client: str
-    subject: str
-    expires_at: int
-    sensitive: bool = False
-
-
 def issuer_of(token: str) -> tuple[Mapping[str, Any], str]:
     """The header of a token, and the issuer that it names. Nothing is checked yet."""
     if len(token) > LONGEST_TOKEN or not token.isascii():
@@ -64,7 +53,7 @@ def issuer_of(token: str) -> tuple[Mapping[str, Any], str]:
     return header, issuer
 
 
-def bearer(token: str, discoveries: Mapping[str, Discovery]) -> Bearer:
+def bearer(token: str, discoveries: Mapping[str, Discovery]) -> Service:
     """The caller that a Bearer token stands for. discoveries: by issuer, those accepted. Raises
     TokenError, ScopeError, and ProviderDownError where the issuer's keys are not known."""
     header, issuer = issuer_of(token)
@@ -90,8 +79,7 @@ def bearer(token: str, discoveries: Mapping[str, Discovery]) -> Bearer:
     if client not in provider.programs:
         log.warning("client %r is not in `programs` of the provider %r", client, provider.name)
         raise TokenError(_("The token's client is not among the programs of its provider."))
-    sensitive = provider.sensitive_scope in scopes
-    return Bearer(issuer, client, claims["sub"], int(claims["exp"]), sensitive)
+    return Service(issuer, client, claims["sub"], provider.sensitive_scope in scopes)
 
 
 def _client(claims: Mapping[str, Any], path: str | None) -> Any:

@@ -59,7 +59,7 @@ class Command(BaseCommand):
         if options["command"] == "heal":
             from annals.management.actions import heal
 
-            heal.Run(self).handle(**options)
+            heal.run(self, **options)
         else:
             from history.management.actions import gaps
 

@@ -1,7 +1,10 @@
 """What happened in all applications of a client, in one order, week by week."""
 
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from datetime import UTC, date, datetime, time, timedelta
 from operator import attrgetter
+from typing import Any, Final
 from urllib.parse import urlencode
 
 from django.contrib import admin
@@ -17,17 +20,26 @@ from history.admin.parts.found import make_groups
 from history.admin.site.access import may_view_history
 from history.base import clock, zone
 from history.entities import ENTITIES, PARTS
-from history.requests.worker_shares import dear_view
-from history.timeline import ApplicationQuery, BadParameterError, Filters, Include, Reader, Version
+from history.requests.worker_shares import expensive_view
+from history.timeline import (
+    ApplicationQuery,
+    BadParameterError,
+    Filters,
+    Include,
+    Order,
+    Page,
+    Reader,
+)
 
 MOST_APPLICATIONS = 20
 MOST_VERSIONS = 50  # of one application
 WEEK = "week"
+WHOLE_WEEK: Final = timedelta(days=7)
 CHANGES = frozenset({Include.CHANGES})
 
 
 @may_view_history
-@dear_view
+@expensive_view
 def page(request: HttpRequest, reader: Reader) -> HttpResponse:
     """?q= is a number of the client, ?week= as 2026-W44; without it the current week. Weeks are
     those of the reader's zone."""
@@ -40,17 +52,9 @@ def page(request: HttpRequest, reader: Reader) -> HttpResponse:
     groups = make_groups(reader, {number: results}) if results else []
     hits = groups[0].hits if groups else []
     found = [one.application for one in results.found if one.application] if results else []
-    filters = Filters(since=monday, until=monday + timedelta(days=7))
-    versions: list[Version] = []
-    cut = False
-    for id in dict.fromkeys(found) if PARTS else ():
-        asked = ApplicationQuery(id=id, filters=filters, page_size=MOST_VERSIONS, include=CHANGES)
-        try:
-            read = timeline.application(reader, asked)
-        except timeline.NotFoundError:
-            continue
-        versions += read.versions
-        cut = cut or read.next_token is not None
+    ids = [*dict.fromkeys(found)] if PARTS else []
+    pages = [*_pages(reader, ids, Filters(since=monday, until=monday + WHOLE_WEEK))]
+    versions = [each for its in pages for each in its.versions]
     versions.sort(key=attrgetter("updated_at"), reverse=True)
     builder = CardBuilder(
         newest=None,
@@ -71,13 +75,38 @@ def page(request: HttpRequest, reader: Reader) -> HttpResponse:
             "number": number,
             "hits": hits,
             "more": bool(results and (results.next_token or results.limited)),
-            "cut": cut,
+            "cut": any(its.next_token for its in pages),
             "monday": monday.date(),
             "sunday": monday.date() + timedelta(days=6),
             "cards": builder.build(versions),
+            "nearest": [] if versions else _nearest(reader, ids, number, monday),
             **_weeks(number, monday),
         },
     )
+
+
+def _pages(
+    reader: Reader, ids: Sequence[str], filters: Filters, most: int = MOST_VERSIONS, **asked: Any
+) -> Iterator[Page]:
+    """The first page of each application."""
+    for id in ids:
+        query = ApplicationQuery(id=id, filters=filters, page_size=most, include=CHANGES, **asked)
+        with suppress(timeline.NotFoundError):
+            yield timeline.application(reader, query)
+
+
+def _nearest(
+    reader: Reader, ids: Sequence[str], number: str, monday: datetime
+) -> list[tuple[datetime, str]]:
+    """Time and address of the week of the last change before a week, and of the first one after."""
+    before = _pages(reader, ids, Filters(until=monday), 1)
+    after = _pages(reader, ids, Filters(since=monday + WHOLE_WEEK), 1, order=Order.ASC)
+    found = [
+        [each.updated_at.astimezone(monday.tzinfo) for its in pages for each in its.versions]
+        for pages in (before, after)
+    ]
+    moments = [*sorted(found[0])[-1:], *sorted(found[1])[:1]]
+    return [(each, _address(number, each)) for each in moments]
 
 
 def _monday(request: HttpRequest) -> datetime:
@@ -95,10 +124,15 @@ def _monday(request: HttpRequest) -> datetime:
 
 def _weeks(number: str, monday: datetime) -> dict[str, str]:
     """The addresses of the weeks before and after; empty for a week to come."""
+    before, after = monday - WHOLE_WEEK, monday + WHOLE_WEEK
+    coming = after > clock.now().astimezone(UTC)
+    return {
+        "older_url": _address(number, before),
+        "newer_url": "" if coming else _address(number, after),
+    }
 
-    def address(days: int) -> str:
-        week = (monday + timedelta(days=days)).strftime("%G-W%V")
-        return f"{reverse('admin:history_client')}?{urlencode({'q': number, WEEK: week})}"
 
-    coming = monday + timedelta(days=7) > clock.now().astimezone(UTC)
-    return {"older_url": address(-7), "newer_url": "" if coming else address(7)}
+def _address(number: str, day: datetime) -> str:
+    """Of the week of a day."""
+    week = day.strftime("%G-W%V")
+    return f"{reverse('admin:history_client')}?{urlencode({'q': number, WEEK: week})}"

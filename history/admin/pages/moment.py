@@ -11,7 +11,7 @@ from history.admin.parts.cards import fields_of, title, utc
 from history.admin.parts.change_rows import change_rows, ordered
 from history.admin.parts.clerk import activity
 from history.admin.parts.filter_form import MomentForm
-from history.admin.parts.headline import Room, headline
+from history.admin.parts.headline import Room, headline, shared
 from history.admin.parts.heads import MOST_PARTS
 from history.admin.parts.values import members
 from history.admin.site.access import may_view_history
@@ -19,7 +19,7 @@ from history.base import clock, zone
 from history.diff import Change
 from history.entities import root
 from history.record import ChangeType
-from history.requests.worker_shares import dear_view
+from history.requests.worker_shares import expensive_view
 from history.timeline import (
     Absence,
     ApplicationState,
@@ -33,10 +33,11 @@ MOST_ROWS = 30  # of what differs in a part
 
 
 @may_view_history
-@dear_view
+@expensive_view
 def page(request: HttpRequest, reader: Reader, id: str) -> HttpResponse:
-    """?time= in the zone ?tz=; without it, now. 404 with a reason."""
-    form = MomentForm(request.GET if "time" in request.GET else None)
+    """?time= in the zone ?tz=, else in the reader's; without it, now. 404 with a reason."""
+    here = zone.of(request)
+    form = MomentForm(request.GET if "time" in request.GET else None, here=here)
     given = form.is_valid()
     note = ""
     try:
@@ -55,7 +56,6 @@ def page(request: HttpRequest, reader: Reader, id: str) -> HttpResponse:
         if compared
         else None
     )
-    here = zone.of(request)
     days = activity.end_of(links.application_at(id), here)
     context = {
         **heads.context(
@@ -109,8 +109,10 @@ def _parts(
     """today: what each is compared with; None where the page is of today."""
     room, after = Room(), timeline.before_gaps(reader, found)
     now = {(each.entity.name, each.id): each for each in _all(today)} if today else {}
+    same = shared((each.entity.name, headline(each.data), each.id) for each in _all(found))
     return [
         _part(each, room)
+        | {"named": (each.entity.name, headline(each.data)) not in same}
         | _compared(each, now.get((each.entity.name, each.id)), room)
         | _gap(after.get((each.entity, each.id)))
         for each in _all(found)

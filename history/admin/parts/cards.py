@@ -11,7 +11,7 @@ from django.utils.translation import gettext as _
 from history import labels
 from history.admin.parts import gaps, links
 from history.admin.parts.change_rows import ChangeRows, change_rows, ordered
-from history.admin.parts.headline import Fields, Room, headline
+from history.admin.parts.headline import Fields, Room, headline, shared
 from history.admin.parts.links import MOST_ROWS, after
 from history.admin.parts.values import Item, members
 from history.diff import Change
@@ -49,6 +49,7 @@ class CardBuilder:
         found: list[dict[str, object]] = []
         anchors: set[str] = set()
         left = MOST_ROWS
+        same = shared((one.entity.name, _name(one), one.id) for one in versions)
         for version in versions:
             anchor = f"v{version.version}" + (f"-{version.id}" if self.merged else "")
             while anchor in anchors:
@@ -56,7 +57,10 @@ class CardBuilder:
             anchors.add(anchor)
             rows = self._rows(version, max(left, OPEN_ROWS))
             left -= len(rows.plain) + len(rows.technical)
-            found.append(self._card(version, anchor, rows))
+            card = self._card(version, anchor, rows)
+            if (version.entity.name, card.get("subject_name")) in same:
+                card["subject_id"] = version.id
+            found.append(card)
         return found
 
     def _card(self, version: Version, anchor: str, rows: ChangeRows) -> dict[str, object]:

@@ -97,7 +97,7 @@ _KEYED = re.compile(r"\[([^=]*)=(.*)\]", re.DOTALL)
 class ChangeRow:
     """path: RFC 6901 pointer. trail: the objects and items around the field, outermost first.
     label: its name. kind: added, removed, changed or moved. note: what the two values do not say.
-    filter_url: the timeline with only the versions that changed this field."""
+    filter_url: the timeline with only the versions that changed this field. item: of a list."""
 
     path: str
     trail: tuple[str, ...]
@@ -107,6 +107,7 @@ class ChangeRow:
     new: Value
     note: str = ""
     filter_url: str = ""
+    item: bool = False
 
     @property
     def html(self) -> SafeString:
@@ -175,7 +176,8 @@ def row(change: Change, snapshot: Json, fields: Fields, filter_url: str = "") ->
     names = steps(change.key_path, snapshot, fields) or [_("the whole document")]
     moved = change.kind == "moved"
     notes = [_("moved")] if moved else []
-    if keyed := _KEYED.fullmatch(change.key_path.rpartition("/")[2]):
+    last = change.key_path.rpartition("/")[2]
+    if keyed := _KEYED.fullmatch(last):
         own = change.old if isinstance(change.old, dict) else change.new
         named = caption(own) if isinstance(own, dict) else ""
         if named:
@@ -198,6 +200,7 @@ def row(change: Change, snapshot: Json, fields: Fields, filter_url: str = "") ->
         new=new,
         note=" ".join(notes),
         filter_url=filter_url,
+        item=bool(keyed) or last.isdecimal(),
     )
 
 

@@ -45,25 +45,29 @@ class MomentField(forms.DateTimeField):
 
 
 class Zoned(forms.Form):
-    """Moments are in the browser's zone, which annals.js puts into tz."""
+    """Moments are in the browser's zone, which annals.js puts into tz; without it in that of the
+    reader: here."""
 
     tz = forms.CharField(required=False, max_length=64, widget=forms.HiddenInput)
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
+    def __init__(self, *args: Any, here: ZoneInfo = MomentField.zone, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
+        self._here = here.key
         self.label_suffix = ""
         self.use_required_attribute = False
 
     def full_clean(self) -> None:
-        given = self.data.get("tz", "")
+        name = self._zone(self.data.get("tz", ""))
         for field in self.fields.values():
-            if isinstance(field, MomentField) and given in zone.names():
-                field.zone = ZoneInfo(given)
+            if isinstance(field, MomentField):
+                field.zone = ZoneInfo(name)
         super().full_clean()
 
     def clean_tz(self) -> str:
-        name: str = self.cleaned_data["tz"]
-        return name if name in zone.names() else "UTC"
+        return self._zone(self.cleaned_data["tz"])
+
+    def _zone(self, given: str) -> str:
+        return given if given in zone.names() else self._here
 
     def moment(self, name: str) -> datetime | None:
         """A cleaned moment in UTC. Raises OverflowError."""

@@ -1,11 +1,14 @@
 """The headline and the status of a document, from the fields that usually have them."""
 
 import re
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, field
 
-from history import masking
+from history import masking, people
 from history.documents.exactjson import Json
 from history.labels import Catalogue, Label
+from history.record import AUTHOR_LENGTH
 
 _MONEY = re.compile(
     r"(amount|sum|price|cost|income|expense|payment|debt|balance|fee|premium|salary)s?$",
@@ -14,15 +17,17 @@ _MONEY = re.compile(
 
 
 MOST_LETTERS = 20_000  # of one text
+MOST_NAMES = 100  # of people, each a query
 
 
 @dataclass(slots=True)
 class Room:
     """How many more values a page draws inside lists and objects, each of which takes 0.3 ms, and
-    how many letters of long texts."""
+    how many letters of long texts. names: full names that were looked up, by login."""
 
     left: int = 4_000
     letters: int = 200_000
+    names: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +62,7 @@ class Fields:
         return found.text(self.language) if found else ""
 
     def kind(self, path: str) -> str:
-        """money, percent, date, enum, text or technical; empty where not known."""
+        """money, percent, date, enum, person, text or technical; empty where not known."""
         found = self._find(path)
         if found:
             return found.kind
@@ -68,6 +73,13 @@ class Fields:
         found = self._find(path)
         words = found.words.get(value, {}) if found else {}
         return words.get(self.language) or words.get("ru") or words.get("en") or ""
+
+    def person(self, login: str) -> str:
+        """The full name; the login where nobody is known to have it."""
+        names = self.room.names if self.room else {}
+        if login not in names and len(names) < MOST_NAMES and len(login) <= AUTHOR_LENGTH:
+            names[login] = people.authors([login])[login].name
+        return names.get(login, login)
 
     def _find(self, path: str) -> Label | None:
         return self.catalogue.find(self.entity, path)
@@ -86,6 +98,12 @@ def headline(data: object) -> str:
     name = next((text for key in KEYS if (text := _words(data.get(key)))), "")
     extra = data.get("number") or (data.get("model") if "brand" in data else None)
     return " ".join(part for part in (name, _words(extra)) if part)[:MAX_LENGTH]
+
+
+def shared(named: Iterable[tuple[str, str, str]]) -> set[tuple[str, str]]:
+    """The names that several documents have, each with its kind. named: kind, name and id."""
+    counts = Counter((kind, name) for kind, name, _id in set(named))
+    return {each for each, count in counts.items() if count > 1}
 
 
 def status(data: object, fields: Fields) -> str:

@@ -11,7 +11,7 @@ from django.utils.translation import gettext as _
 from history import complete_to, timeline
 from history.admin.parts import gaps, links
 from history.admin.parts.cards import fields_of, title, utc
-from history.admin.parts.headline import headline, status
+from history.admin.parts.headline import headline, shared, status
 from history.documents.exactjson import Json
 from history.entities import BY_NAME, CHILDREN, PARTS, Entity, root
 from history.record import ChangeType
@@ -111,12 +111,16 @@ def children(reader: Reader, application: ApplicationState) -> list[dict[str, ob
             {
                 "title": headline(child.data or documents.get(Carrier(entity, child.id)))
                 or child.id,
+                "id": child.id,
                 "url": links.timeline(entity, child.id),
                 "deleted": child.type is ChangeType.DELETE,
             }
             for child in (*application.children, *application.deleted)
             if child.entity is entity
         ]
+        same = shared((entity.name, str(each["title"]), str(each["id"])) for each in theirs)
+        for each in theirs:
+            each["same"] = (entity.name, each["title"]) in same
         if theirs:
             first, more = theirs[:OPEN_CHILDREN], theirs[OPEN_CHILDREN:]
             found.append({"kind": title(entity), "first": first, "more": more})

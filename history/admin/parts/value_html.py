@@ -51,7 +51,7 @@ class _Words(NamedTuple):
 @cache
 def _words(_language: str | None) -> _Words:
     return _Words(
-        absent=escape(_("no such field")),
+        absent=escape(_("not there")),
         masked=escape(_("masked; equal signs of one field of one document stand for equal values")),
         filter=escape(_("all values of this field")),
     )

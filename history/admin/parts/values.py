@@ -208,6 +208,8 @@ def _text(value: str, fields: Fields, path: str) -> Value:
     kind = fields.kind(path)
     if kind == "enum":
         return Value("text", fields.word(path, value) or value, exact)
+    if kind == "person" and "\0" not in value:
+        return Value("text", fields.person(value), exact)
     if kind in ("money", "percent") and NUMBER.fullmatch(value):
         return Value("number", _amount(value, kind), exact)
     if moment := MOMENT.fullmatch(value):

@@ -14,7 +14,10 @@
         hour: "2-digit", minute: "2-digit", second: "2-digit", hourCycle: "h23",
     });
     const day = format({ weekday: "long", day: "numeric", month: "long", year: "numeric" });
-    const date = format({ day: "numeric", month: "short", year: "numeric" });
+    // As the dates in documents are shown: 2026-11-27, in Russian 27.11.2026.
+    const date = new Intl.DateTimeFormat(given === "en" ? "sv" : given, {
+        day: "2-digit", month: "2-digit", year: "numeric", timeZone: zone,
+    });
     const offset = new Intl.DateTimeFormat("en", { timeZone: zone, timeZoneName: "longOffset" });
 
     const offsetOf = (moment) => {

@@ -7,9 +7,8 @@ over a hundred partitions costs more than running it. A bound that is not given 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from datetime import datetime
 from functools import cache
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import psycopg
 from django.db import connection
@@ -67,9 +66,8 @@ def cursors(count: int) -> Iterator[list[psycopg.Cursor[tuple[Any, ...]]]]:
 _BOUNDED = """
     SELECT version, updated_at, type, client_id, author, product,
            CASE WHEN fits THEN text END, id,
-           person.full_name, person.kind, service.full_name, service.kind,
-           fits, CASE WHEN in_block THEN position END, CASE WHEN in_block THEN stored_at END,
-           CASE WHEN fits THEN packed END
+           fits, CASE WHEN in_block THEN position END, stored_at, CASE WHEN fits THEN packed END,
+           person.full_name, person.kind, service.full_name, service.kind
     FROM (SELECT *, total <= %(bytes)s OR total = size AS fits FROM (
         SELECT *, sum(size) OVER (ROWS UNBOUNDED PRECEDING) AS total
         FROM (
@@ -95,13 +93,6 @@ _BOUNDED = """
         SELECT full_name, kind FROM history_person WHERE login = decided.client_id LIMIT 1
     ) AS service ON true
 """
-
-
-@cache
-def around(statement: str) -> str:
-    """The statement with the limits and the names around it: its value `bytes`. It gives what
-    `rows` takes."""
-    return _BOUNDED.format(rows=statement)
 
 
 # Documents that one statement brings; the first one may be larger.
@@ -140,59 +131,40 @@ def together(asked: Sequence[Statement]) -> list[list[tuple[Any, ...]]]:
         return prepared.run_together(opened, [_as_sent(*each) for each in asked])
 
 
+@cache
+def _around(text: str) -> str:
+    return _BOUNDED.format(rows=text)
+
+
 def bounded(text: str, values: Values) -> Statement:
-    """A statement that gives versions, with the limit of documents around it."""
-    return around(text), {**values, "bytes": Int4(READ_BYTES)}
+    """A statement that gives versions, with the limit of documents and the names around it. Its
+    rows are for rows()."""
+    return _around(text), {**values, "bytes": Int4(READ_BYTES)}
 
 
-class Found(NamedTuple):
-    """A row of around(): a version, who made it, and its document. fits: whether this may be read
-    now. text: of a plain row. position: of a version in a block, from 1; else None. packed: the
-    block, with the first of its versions; stored_at: of its row."""
-
-    version: int
-    updated_at: datetime
-    type: int
-    client_id: str
-    author: str | None
-    product: str | None
-    text: Any
-    id: str
-    author_name: str | None
-    author_kind: str | None
-    service_name: str | None
-    service_kind: str | None
-    fits: bool
-    position: int | None
-    stored_at: Any
-    packed: bytes | None
-
-
-def read(entity: Entity, statement: str, values: Values) -> Read:
+def read(entity: Entity, text: str, values: Values) -> Read:
     """The rows of a statement, from the first one on, of which the documents may be read now."""
-    return rows(entity, fetch(*bounded(statement, values)))
+    return rows(entity, fetch(*bounded(text, values)))
 
 
 def rows(entity: Entity, found: Iterable[tuple[Any, ...]]) -> Read:
-    """The rows that around() gives. Raises DamagedBlockError."""
+    """The rows that a bounded() statement gives. Raises DamagedBlockError."""
     read = Read([], [])
     texts: list[bytes] = []
-    for row in map(Found._make, found):
-        if not row.fits:
-            read.unread.append((entity, row.id, Key(row.version, row.updated_at)))
+    for row in found:
+        text, id, fits, position, stored_at, packed = row[6:12]
+        if not fits:
+            read.unread.append((entity, id, Key(*row[:2])))
             continue
-        data = row.text
-        if row.position is not None:
-            if row.packed is not None:
-                block = (row.id, row.stored_at, row.packed)
-                texts = stored.texts(connection.connection, entity.table, *block)
-            data = shortened(from_store(texts[row.position - 1]))
-        names = (row.author_name, row.author_kind, row.service_name, row.service_kind)
-        read.rows.append(VersionRow(*row[:6], data, row.id, entity, names=names))
+        if packed is not None:  # with the first of its versions
+            texts = stored.texts(connection.connection, entity.table, id, stored_at, packed)
+        if position is not None:  # in its block, from 1
+            text = shortened(from_store(texts[position - 1]))
+        read.rows.append(VersionRow._make((*row[:6], text, id, entity, False, row[12:])))
     return read
 
 
-# The columns that around() needs, of the row of a block or a plain one alone.
+# The columns that bounded() needs, of the row of a block or a plain one alone.
 OF_ROW = """version, updated_at, type, client_id, author, {product} AS product, data, id,
     packed IS NOT NULL AS in_block, coalesce(cardinality(moments), 1) AS position, packed, unpacked,
     updated_at AS stored_at, version AS stored_version"""

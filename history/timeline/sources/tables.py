@@ -1,16 +1,14 @@
 """The source of what this installation stores: the *_aud tables, on one server or on a cluster."""
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from datetime import UTC, datetime, time, timedelta
 from functools import cache
-from typing import Any, NamedTuple
+from typing import Any
 
-from django.db import connection
 from psycopg.types.numeric import Int4
 
 from history.blocks import stored
-from history.documents.jsonb import from_store, shortened
 from history.entities import ENTITIES, PARTS, Entity
 from history.timeline.query import ApplicationQuery, Filters, Order, Query, Sort
 from history.timeline.row import FIRST, LAST, Key, Located, Named, Place, Read, VersionRow
@@ -53,42 +51,26 @@ _KEYS = """
     WHERE id = ANY(%(ids)s) AND stored_at <= %(last)s
 """
 
-# The bounds leave out the days of none of them, before anything is planned or prepared for them.
-# OFFSET 0: Citus puts what the shards gave in this order, and goes on with that.
-_BODIES = """
-    SELECT {columns}
-    FROM unnest(%(ids)s::varchar[], %(moments)s::timestamptz[], %(numbers)s::int4[])
+_DOCUMENTS = """
+    SELECT * FROM unnest(%(ids)s::varchar[], %(moments)s::timestamptz[], %(numbers)s::int4[])
         WITH ORDINALITY AS wanted(id, updated_at, version, place)
-    JOIN {table} AS stored USING (id, updated_at, version)
-    WHERE stored.updated_at BETWEEN %(first)s AND %(last)s
-    ORDER BY place OFFSET 0
+    JOIN {rows} AS stored USING (id, updated_at, version)
+    ORDER BY {ordered} OFFSET 0
 """
-
-# The blocks that have versions of these keys, in the order of the keys; of each document and day
-# those between two moments are looked at. Who asks goes on after the first ones.
-_BLOCKS = """
-    SELECT id, version, (extract(epoch FROM updated_at) * 1000000)::bigint, client_id, author, type,
-        {product}, NULL, moments, versions, source, sources::varchar,
-        CASE WHEN total <= %(bytes)s OR total = unpacked THEN packed END, unpacked
-    FROM (
-        SELECT stored.*, place,
-            sum(unpacked) OVER (ORDER BY place, id, updated_at, version) AS total
-        FROM unnest(%(of)s::varchar[], %(lows)s::timestamptz[], %(highs)s::timestamptz[],
-            %(ends)s::timestamptz[]) AS wanted(of, low, high, next_day)
-        JOIN {table} AS stored ON id = of AND updated_at >= low AND updated_at < next_day
-            AND packed IS NOT NULL
-            AND high >= 'epoch'::timestamptz + moments[1] * interval '1 microsecond'
-        CROSS JOIN LATERAL (
-            SELECT min(key.place) AS place
-            FROM unnest(moments, versions) WITH ORDINALITY AS one(moment, number, position)
-            JOIN unnest(%(ids)s::varchar[], %(moments)s::int8[], %(numbers)s::int4[])
-                WITH ORDINALITY AS key(of, moment, number, place)
-                ON key.of = stored.id AND key.moment = one.moment AND key.number
-                    = coalesce(one.number, stored.version - cardinality(moments) + position::int)
-        ) AS first
-        WHERE updated_at >= %(first)s AND updated_at < %(end)s AND place IS NOT NULL
-    ) AS found ORDER BY place, id, updated_at, version
-"""
+# As far as a row has their key. The bounds leave out the days of none of them, before anything is
+# planned or prepared for them. OFFSET 0 above: Citus puts what the shards gave in this order, and
+# goes on with that.
+_BY_ROW = "(SELECT {columns} FROM {table} WHERE updated_at BETWEEN %(first)s AND %(last)s)"
+# The blocks that may have the others: of each document and day those between two moments.
+_BY_BLOCK = """(
+    SELECT {table}.* FROM unnest(%(of)s::varchar[], %(lows)s::timestamptz[],
+        %(highs)s::timestamptz[], %(ends)s::timestamptz[]) AS span(of, low, high, next_day)
+    JOIN {table} ON id = of AND updated_at >= low AND updated_at < next_day AND packed IS NOT NULL
+        AND high >= 'epoch'::timestamptz + moments[1] * interval '1 microsecond'
+    WHERE updated_at >= %(first)s AND updated_at < %(end)s
+)"""
+# All of a block together, so that it is sent once.
+_BLOCK_BY_BLOCK = "min(place) OVER (PARTITION BY id, stored_at, stored_version), place"
 
 _OWNERS = "SELECT DISTINCT id, {owner} FROM {table} WHERE id = ANY(%(ids)s)"
 
@@ -211,29 +193,13 @@ def _values(
     return {"id": id, "limit": Int4(limit), **bounds, **place, **statements.conditions(filters)}
 
 
-class _Block(NamedTuple):
-    """A row of _BLOCKS: the columns of history.daily.canonical.fields, then those of a block."""
-
-    id: str
-    version: int
-    microseconds: int
-    client_id: str
-    author: str | None
-    type: int
-    product: str | None
-    data: None
-    moments: Sequence[int] | None
-    versions: Sequence[int] | None
-    source: bytes | None
-    sources: str | None
-    packed: bytes | None
-    unpacked: int
-
-
 class Tables:
-    """A history.timeline.sources.merged.Source."""
+    """What a source is asked: keys and rows of one kind or one application. No answer is masked,
+    and no question refused."""
 
     def page(self, query: Query, after: Key, limit: int) -> Read:
+        """Up to `limit` versions after the key (FIRST or LAST to begin with), in display order;
+        fewer where their documents are larger than READ_BYTES. The path filter is not applied."""
         filters, order, by_time = query.filters, query.order, query.sort is Sort.UPDATED_AT
         below = by_time and order is Order.DESC and not filters.by_row
         text = _of_entity(query.entity, query.sort, order, below)
@@ -242,29 +208,37 @@ class Tables:
         return statements.read(query.entity, text, values)
 
     def keys(self, entity: Entity, ids: Collection[str]) -> dict[str, list[Key]]:
+        """The keys of all versions of these entities, ascending. One that has none is not there."""
         values = {"ids": list(ids), "last": LAST.updated_at}
         found = statements.fetch(sql(_KEYS, entity), values)
         return {id: its for (_, id), its in _by_entity((entity, *row) for row in found).items()}
 
     def documents(self, wanted: Iterable[Located]) -> Read:
+        """The first of these versions, as far as they are (still) there: of each kind at least
+        one, and as many as READ_BYTES allow."""
         kinds: dict[Entity, list[Located]] = defaultdict(list)
         for place in wanted:
             kinds[place[0]].append(place)
-        asked = [statements.bounded(*_bodies(*each)) for each in kinds.items()]
-        answers = zip(kinds, statements.together(asked), strict=True)
-        found = [statements.rows(*each) for each in answers]
-        known = {place for each in found for place in each.places}
-        for entity, places in kinds.items():
-            if lacking := [place for place in places if place not in known]:
-                found.append(_from_blocks(entity, lacking))
-        return Read(
-            [row for each in found for row in each.rows],
-            [place for each in found for place in each.unread],
-        )
+        read = Read([], [])
+        for some in (_by_row, _by_block):
+            known = set(read.places)
+            left = {
+                entity: lacking
+                for entity, places in kinds.items()
+                if (lacking := [place for place in places if place not in known])
+            }
+            asked = [statements.bounded(*some(*each)) for each in left.items()]
+            for entity, found in zip(left, statements.together(asked), strict=True):
+                rows, unread = statements.rows(entity, found)
+                read.rows.extend(rows)
+                read.unread.extend(unread)
+        return read
 
     def newest(
         self, entity: Entity, id: str, below: Sequence[Key], count: int
     ) -> tuple[list[Key], list[VersionRow]]:
+        """All keys of an entity, ascending, and its highest versions up to each of these numbers
+        and moments, this many of each, as far as one statement may bring them."""
         bodies, values = statements.bounded(
             sql(_UP_TO, entity),
             {
@@ -286,6 +260,8 @@ class Tables:
         return keys, statements.rows(entity, found).rows
 
     def owners(self, entity: Entity, ids: Collection[str]) -> dict[str, set[str]]:
+        """The applications that any version of each of these belongs to; none where the kind
+        stands alone."""
         found: dict[str, set[str]] = {}
         if not entity.alone:
             for id, application in statements.fetch(sql(_OWNERS, entity), {"ids": list(ids)}):
@@ -293,6 +269,8 @@ class Tables:
         return found
 
     def members(self, application: str) -> dict[Named, list[Key]]:
+        """The application and the children that name it in any version: of each the keys of all
+        versions, ascending."""
         texts = [
             sql(_OF_ROOT if entity.root else _OF_CHILD, entity, kind=str(ENTITIES.index(entity)))
             for entity in PARTS
@@ -303,6 +281,8 @@ class Tables:
     def of_application(
         self, query: ApplicationQuery, after: Place | None, limit: int
     ) -> tuple[list[Located], dict[Named, list[Key]]]:
+        """Up to `limit` versions of an application and its children after a place (None to begin
+        with), in display order; and of each entity among them the keys of all versions."""
         filters, order = query.filters, query.order
         backwards = order is Order.DESC
         start = LAST.updated_at if backwards else FIRST.updated_at
@@ -322,60 +302,46 @@ def _next_day(moment: datetime) -> datetime:
     return datetime.combine(moment.astimezone(UTC) + timedelta(days=1), time(), UTC)
 
 
-def _bodies(entity: Entity, wanted: Sequence[Located]) -> Statement:
+@cache
+def _documents(entity: Entity, blocks: bool) -> str:
+    rows, ordered = sql(_BY_ROW, entity), "place"
+    if blocks:
+        rows, ordered = stored.versions(entity, sql(_BY_BLOCK, entity)), _BLOCK_BY_BLOCK
+    return sql(_DOCUMENTS, entity, rows=rows, ordered=ordered)
+
+
+def _by_row(entity: Entity, wanted: Sequence[Located]) -> Statement:
     """The statement that gives these versions as far as a row has their key."""
+    values = _keys(wanted)
     moments = [key.updated_at for *_, key in wanted]
-    return sql(_BODIES, entity), {
-        "ids": [id for _, id, _ in wanted],
-        "moments": moments,
-        "numbers": [Int4(key.version) for *_, key in wanted],
-        "first": min(moments),
-        "last": max(moments),
-    }
+    values |= {"first": min(moments), "last": max(moments)}
+    return _documents(entity, blocks=False), values
 
 
-def _from_blocks(entity: Entity, lacking: Sequence[Located]) -> Read:
-    """Those of these versions that are in blocks."""
+def _by_block(entity: Entity, wanted: Sequence[Located]) -> Statement:
+    """The statement that gives those of these versions that are in blocks."""
     spans: dict[tuple[str, datetime], list[datetime]] = defaultdict(list)
-    for _, id, key in lacking:
+    for _, id, key in wanted:
         spans[id, _next_day(key.updated_at)].append(key.updated_at)
     ids, ends = zip(*spans, strict=True)
     lows = [min(moments) for moments in spans.values()]
-    values = {
-        "bytes": Int4(statements.READ_BYTES),
+    values = _keys(wanted) | {
         "of": list(ids),
         "lows": lows,
         "highs": [max(moments) for moments in spans.values()],
         "ends": list(ends),
         "first": min(lows),
         "end": max(ends),
-        "ids": [id for _, id, _ in lacking],
-        "moments": [_microseconds(key.updated_at) for *_, key in lacking],
-        "numbers": [Int4(key.version) for *_, key in lacking],
     }
-    wanted, found = set(lacking), dict[Located, VersionRow]()
-    unread: Sequence[Located] = ()
-    rows = statements.fetch(sql(_BLOCKS, entity), values)
-    for block in map(_Block._make, rows):
-        if block.packed is None:  # for later, with what else was not found until then
-            unread = lacking
-            break
-        found |= {row.located: row for row in _unpacked(entity, block) if row.located in wanted}
-    return Read(list(found.values()), [place for place in unread if place not in found])
+    return _documents(entity, blocks=True), values
 
 
-def _unpacked(entity: Entity, block: _Block) -> Iterator[VersionRow]:
-    """The versions in a block. Raises DamagedBlockError."""
-    own, its = block[: -len(stored.BLOCK)], block[-len(stored.BLOCK) :]
-    rows = stored.unpacked(connection.connection, entity.table, own, its)
-    for id, version, moment, client, author, type, product, text in rows:
-        at = stored.EPOCH + timedelta(microseconds=moment)
-        data = shortened(from_store(text.encode()))
-        yield VersionRow(version, at, type, client, author, product, data, id, entity)
-
-
-def _microseconds(moment: datetime) -> int:
-    return (moment - stored.EPOCH) // timedelta(microseconds=1)
+def _keys(wanted: Sequence[Located]) -> dict[str, object]:
+    return {
+        "ids": [id for _, id, _ in wanted],
+        "moments": [key.updated_at for *_, key in wanted],
+        "numbers": [Int4(key.version) for *_, key in wanted],
+    }
 
 
 def _by_entity(rows: Iterable[tuple[Any, ...]]) -> dict[Named, list[Key]]:

@@ -56,8 +56,7 @@ def run(command: BaseCommand, **options: Any) -> None:
     group = settings.ANNALS.consumer_group if options["group"] is None else options["group"]
     consumer = build(options["topics"], group, options["until_idle"])
     if not settings.ANNALS.demo:
-        wanted = rights.of_consumer()
-        privileges.warn_in_background(partial(connect, "annals-check"), wanted=wanted)
+        privileges.warn_in_background(partial(connect, "annals-check"), rights.of_consumer())
     sys.setswitchinterval(SWITCH_INTERVAL_SECONDS)
     gc.freeze()  # what exists now stays: no collection needs to examine it
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):

@@ -21,14 +21,14 @@ from history.need_to_know import NeedToKnowError, RuleFailedError
 from history.requests import accesses, worker_shares
 from history.timeline import ApplicationQuery, Carrier, Include, Query, Reader, Version
 
-MOST = 6  # that are read; the others are links
+MOST = 6  # that have a line; the others are links
 CHANGES = frozenset({Include.CHANGES})
 CLIENT = "clientId"  # the key of the client's number among the kinds that come with Annals
 
 
 def of_login(request: HttpRequest) -> dict[str, object]:
-    """recent: a line for each entity. others: kind, id and address of those before them, of which
-    nothing is read. client: of the one that was opened last, with what belongs to it; None where no
+    """recent: a line for each entity. others: kind, id, title and address of those before them.
+    client: of the one that was opened last, with what belongs to it; None where no
     number is known. Only what the login may see."""
     opened, look = _opened(request), accesses.of(request)
     look.listed = bool(opened)
@@ -39,7 +39,12 @@ def of_login(request: HttpRequest) -> dict[str, object]:
         lines = {each: line for each in newest if (line := _line(reader, each, here))}
         client = _client(reader, next(iter(lines))) if lines else None
         shown = timeline.visible(reader, before)
-    others = [(title(its), id, links.landing(its, id)) for its, id in before if (its, id) in shown]
+        documents = timeline.documents(reader, shown)
+    others = [
+        (title(its), id, headline(documents.get(Carrier(its, id))) or id, links.landing(its, id))
+        for its, id in before
+        if (its, id) in shown
+    ]
     return {"recent": [*lines.values()], "others": others, "client": client}
 
 

@@ -25,6 +25,8 @@ def of_version(version: Version, zone: ZoneInfo) -> Iterator[str]:
         yield f"{_subject(version)}: {lost}"
     at, subject = moment(version.updated_at, zone), _subject(version)
     plain = rows(version)
+    if plain and version.missing:
+        at = _("Not later than {day}").format(day=at)
     if not plain:
         yield _("{day}, {subject}: {what}.").format(
             day=at, subject=subject, what=kind_text(version.type)
@@ -66,13 +68,13 @@ def rows(version: Version) -> Sequence[ChangeRow]:
 
 def change(row: ChangeRow, zone: ZoneInfo) -> str:
     """One change, without a full stop."""
-    field = _field(row)
     if row.kind == "added":
-        return _("“{field}” added: {new}").format(field=field, new=_said(row.new, zone))
-    if row.kind == "removed":
-        return _("“{field}” removed: {old}").format(field=field, old=_said(row.old, zone))
-    text = _("“{field}” changed from {old} to {new}")
-    return text.format(field=field, old=_said(row.old, zone), new=_said(row.new, zone))
+        text = _("item “{field}” added: {new}") if row.item else _("“{field}” added: {new}")
+    elif row.kind == "removed":
+        text = _("item “{field}” removed: {old}") if row.item else _("“{field}” removed: {old}")
+    else:
+        text = _("“{field}” changed from {old} to {new}")
+    return text.format(field=_field(row), old=_said(row.old, zone), new=_said(row.new, zone))
 
 
 def _field(row: ChangeRow) -> str:
