@@ -20,7 +20,7 @@ from benchmarks.load import TOPIC, Prepared, prepared, produce, simulated
 from history.daily.window import Window
 from history.kinds import Envelope, EnvelopeForm
 from history.record import ChangeType, Record
-from history.search_index.keys import Fingerprint, NewKeys
+from history.search_index.keys import NewKeys
 from ingest.consumer.lanes import BoundedCache
 from ingest.source.decode import Decode, decode
 from ingest.source.forms import reader
