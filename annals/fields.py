@@ -248,7 +248,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
             "503; also the longest time of one statement of it.",
         ),
     ] = 30
-    dear_requests: Annotated[
+    expensive_requests: Annotated[
         int,
         Meta(
             ge=1,

@@ -118,6 +118,8 @@ KAFKA = {
 
 # The identity providers, in the order of their file.
 OIDC_PROVIDERS = providers.given(ANNALS)
+# Logins that one browser can have begun, in several tabs: they are in one cookie.
+OIDC_MAX_STATES = 4
 
 TRUSTED_PROXIES = address.trusted(ANNALS)
 AUTHENTICATION_BACKENDS = [

@@ -17,7 +17,7 @@ from importlib import import_module  # noqa: E402
 from django.conf import settings  # noqa: E402
 from django.db import connections  # noqa: E402
 
-from annals.access.grants import LIMITS, WEB  # noqa: E402
+from annals.access.grants import LIMITS, WEB, of_web  # noqa: E402
 from annals.handling import Utf8Request  # noqa: E402
 from history.database import privileges, session  # noqa: E402
 from ingest.store.session import connect  # noqa: E402
@@ -33,7 +33,7 @@ _options["options"] = " ".join(
     )
 )
 if not settings.ANNALS.demo:
-    privileges.warn_in_background(partial(connect, "annals-check"), privileges.Given("web", WEB))
+    privileges.warn_in_background(partial(connect, "annals-check"), of_web())
 # Else the first request of each process would import all pages, and others wait for it.
 import_module(settings.ROOT_URLCONF)
 gc.freeze()  # what exists now stays: no collection in a request needs to examine it

@@ -3,7 +3,7 @@
 The register of an app, with all its metrics, is in its `metrics.py`.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from itertools import product
@@ -92,8 +92,16 @@ class Register:
         self.described[metric.name] = metric
 
 
+def filled(
+    make: Callable[[], GaugeMetricFamily], samples: Iterable[tuple[Sequence[str], float]]
+) -> GaugeMetricFamily:
+    """The family of a metric with these samples: the values of its labels, and the value."""
+    family = make()
+    for labels, value in samples:
+        family.add_metric(labels, value)
+    return family
+
+
 def single(make: Callable[[], GaugeMetricFamily], value: float) -> GaugeMetricFamily:
     """The family of a metric without labels, with its value."""
-    family = make()
-    family.add_metric([], value)
-    return family
+    return filled(make, [((), value)])

@@ -6,10 +6,10 @@ from history.metric import Register
 
 REGISTER: Final = Register("each web process")
 
-DEAR_REFUSED: Final = REGISTER.counter(
-    "annals_dear_questions_refused_total",
+EXPENSIVE_REFUSED: Final = REGISTER.counter(
+    "annals_expensive_questions_refused_total",
     "requests",
-    "Dear questions that were refused because a web process was answering others.",
+    "Expensive questions that were refused because a web process was answering others.",
 )
 FALLBACK_REQUESTS: Final = REGISTER.counter(
     "annals_fallback_requests_total",
@@ -22,7 +22,7 @@ LOGIN_REFUSED: Final = REGISTER.counter(
     "annals_login_share_refused_total",
     "requests",
     "Requests that were refused at once, because a web process was answering many others of the"
-    " same login, dear ones among them.",
+    " same login, expensive ones among them.",
 )
 NEED_TO_KNOW_REFUSALS: Final = REGISTER.counter(
     "annals_need_to_know_refusals_total",

@@ -61,10 +61,9 @@ def node() -> None:
     program("npm")
 
 
-# To evaluate the alert rules, to try the dashboard, the proxy of docker/compose.yaml, and as the
+# To evaluate the alert rules, for the proxy of docker/compose.yaml, and as the
 # API's page uses it.
 promtool = partial(program, "promtool", "prometheus")
-prometheus = partial(program, "prometheus")
 nginx = partial(program, "nginx", "nginx-light")
 curl = partial(program, "curl")
 go = partial(program, "go", "golang-go")

@@ -1,12 +1,10 @@
 """A client with the logins of the demo: the API by HTTP Basic, the screens by the form."""
 
-import base64
-import urllib.error
-import urllib.parse
-import urllib.request
 from collections.abc import Iterator
-from http.cookiejar import CookieJar
 from typing import Any, Final
+from urllib.parse import quote
+
+import requests
 
 from history.documents import exactjson
 
@@ -35,25 +33,23 @@ class Client:
     ) -> None:
         self.address, self.login, self.password = address, login, password
         self._csrf_cookie = csrf_cookie
-        self._cookies = CookieJar()
-        self._opener = urllib.request.build_opener(
-            urllib.request.HTTPCookieProcessor(self._cookies)
-        )
+        self._session = requests.Session()
 
     def get(self, path: str, **parameters: str | int) -> Any:
         """The `data` of a successful API answer, numbers exact."""
-        query = urllib.parse.urlencode(parameters)
-        secret = base64.b64encode(f"{self.login}:{self.password}".encode()).decode()
-        request = urllib.request.Request(  # noqa: S310 (our own address)
-            f"{self.address}/api/v1/{path}?{query}", headers={"Authorization": f"Basic {secret}"}
+        answer = requests.get(
+            f"{self.address}/api/v1/{path}",
+            parameters,
+            auth=(self.login, self.password),
+            timeout=TIMEOUT_S,
         )
-        answer: Any = exactjson.loads(self._read(request))
-        return answer["data"]
+        found: Any = exactjson.loads(_successful(answer).content)
+        return found["data"]
 
     def timeline(self, entity: str, identifier: str, page_size: int) -> Iterator[dict[str, Any]]:
         """All versions of one entity, newest first, page by page."""
         more: dict[str, str] = {}
-        path = f"history/{entity}/{urllib.parse.quote(identifier, safe='')}"
+        path = f"history/{entity}/{quote(identifier, safe='')}"
         while True:
             page = self.get(path, pageSize=page_size, **more)
             yield from page["history"]
@@ -66,20 +62,20 @@ class Client:
         page = self.open(path)
         if 'name="password"' not in page:
             return page
-        token = next(cookie.value for cookie in self._cookies if cookie.name == self._csrf_cookie)
+        token = self._session.cookies[self._csrf_cookie] or ""
         form = {"username": self.login, "password": self.password, "next": path}
-        return self.open("/admin/login/", {**form, "csrfmiddlewaretoken": token or ""})
+        return self.open("/admin/login/", {**form, "csrfmiddlewaretoken": token})
 
     def open(self, path: str, form: dict[str, str] | None = None) -> str:
         """The HTML at a path, as it is; with a form after it is sent."""
-        data = urllib.parse.urlencode(form).encode() if form else None
-        return self._read(urllib.request.Request(self.address + path, data)).decode()  # noqa: S310
+        method = "POST" if form else "GET"
+        address = f"{self.address}{path}"
+        return _successful(
+            self._session.request(method, address, data=form, timeout=TIMEOUT_S)
+        ).text
 
-    def _read(self, request: urllib.request.Request) -> bytes:
-        try:
-            with self._opener.open(request, timeout=TIMEOUT_S) as response:
-                body: bytes = response.read()
-        except urllib.error.HTTPError as error:
-            said = error.read(500).decode(errors="replace")
-            raise ClientError(f"{request.full_url}: {error.code} {said}") from None
-        return body
+
+def _successful(answer: requests.Response) -> requests.Response:
+    if not answer.ok:
+        raise ClientError(f"{answer.url}: {answer.status_code} {answer.text[:500]}")
+    return answer

@@ -1,6 +1,7 @@
 """Starts the servers and processes of the demo, watches them, and always stops them."""
 
 import contextlib
+import ctypes
 import fcntl
 import json
 import os
@@ -8,15 +9,12 @@ import signal
 import subprocess
 import sys
 import time
-import urllib.error
-import urllib.request
-from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from threading import Thread
-from types import MappingProxyType, TracebackType
 from typing import Any, Self
+
+import requests
 
 from annals import embedded
 from annals.embedded import logins, process
@@ -25,10 +23,8 @@ from annals.embedded import logins, process
 MANAGE = str(Path(__file__).resolve().parents[1] / "__main__.py")
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 POLL_S = 0.1
-CHECK_S = 1.0
-LINES = 25
-# How long to wait for the output of a process that has ended.
-OUTPUT_S = 1
+PR_SET_PDEATHSIG = 1  # of Linux
+_PRCTL = getattr(ctypes.CDLL(None), "prctl", None)
 
 
 class StopAskedError(Exception):
@@ -37,6 +33,12 @@ class StopAskedError(Exception):
 
 class DemoError(RuntimeError):
     """The demo cannot continue. The text says why, with the end of a log."""
+
+
+def _end_with_parent() -> None:
+    """Let this process end when the one that started it ends, even by SIGKILL; on Linux."""
+    if _PRCTL is not None:
+        _PRCTL(PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
 class ChildProcess:
@@ -55,26 +57,16 @@ class ChildProcess:
         self.name = name
         self.ends = ends
         self.log = log
-        command = [sys.executable, "-m", "annals.demo.end_with_parent", str(os.getpid())]
-        self.process = subprocess.Popen(
-            [*command, sys.executable, *arguments],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-            env=environment,
-        )
-        self._last: deque[bytes] = deque(maxlen=LINES)
-        self._reader = Thread(target=self._read, daemon=True)
-        self._reader.start()
-
-    def _read(self) -> None:
-        assert self.process.stdout is not None  # noqa: S101 - it is a pipe
-        with self.process.stdout as output, self.log.open("wb", buffering=0) as log:
-            for line in output:
-                self._last.append(line)
-                with contextlib.suppress(OSError):
-                    log.write(line)
+        with log.open("wb") as output:
+            self.process = subprocess.Popen(
+                [sys.executable, *arguments],
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                start_new_session=True,
+                env=environment,
+                preexec_fn=_end_with_parent,  # noqa: PLW1509 - there is no other thread
+            )
 
     @property
     def returncode(self) -> int | None:
@@ -83,12 +75,7 @@ class ChildProcess:
 
     def answer(self) -> Any:
         """The last line of its output, which is JSON. Call it after the end."""
-        return json.loads(self.output_end().splitlines()[-1])
-
-    def output_end(self) -> str:
-        """The last lines of its output. Call it after the end."""
-        self._reader.join(OUTPUT_S)
-        return b"".join(self._last).decode(errors="replace").rstrip()
+        return json.loads(process.tail(self.log, lines=1))
 
     def stop(self, patience: float = 10) -> None:
         """Ask it to end; after `patience` seconds kill it and all processes that it started."""
@@ -101,25 +88,23 @@ class ChildProcess:
         self.process.wait()
 
 
-class Supervisor:
+class Supervisor(ExitStack):
     """A context manager: what is started inside it is stopped at its end, newest first. A signal
     takes effect at the next `checkpoint`. Servers that ran before are used, and stopped too."""
 
     def __init__(self, home: Path) -> None:
+        super().__init__()
         self.home = home
         self.logs = home / "logs"
         self.children: list[ChildProcess] = []
         self.asked: int | None = None
         self.postgres = embedded.database_server(home)
-        self._servers: dict[str, embedded.Postgres | embedded.Broker] = {}
-        self._check_due = 0.0
-        self._undo = ExitStack()
 
     def __enter__(self) -> Self:
         for each in SIGNALS:
             signal.signal(each, self._ask)
         self.logs.mkdir(parents=True, exist_ok=True)
-        lock = self._undo.enter_context((self.home / "demo.lock").open("w"))
+        lock = self.enter_context((self.home / "demo.lock").open("w"))
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
@@ -128,14 +113,6 @@ class Supervisor:
                 "directory."
             ) from None
         return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._undo.close()
 
     def _ask(self, number: int, _frame: object) -> None:
         self.asked = number
@@ -147,11 +124,10 @@ class Supervisor:
         print_step("Annals", f"in {self.home}")
         postgres = self.postgres
         broker = embedded.broker_server(self.home)
-        for name, server in (("PostgreSQL", postgres), ("The broker", broker)):
-            self._undo.callback(server.stop)
+        for server in (postgres, broker):
+            self.callback(server.stop)
             self.checkpoint()
             server.start()
-            self._servers[name] = server
         self.checkpoint()
         os.environ["KAFKA_BOOTSTRAP_SERVERS"] = broker.bootstrap_servers()
         # The embedded broker lets a new member wait for half of this time.
@@ -169,35 +145,29 @@ class Supervisor:
         name: str,
         *arguments: str,
         login: str = logins.OWNER,
-        environment: Mapping[str, str] = MappingProxyType({}),
+        environment: Mapping[str, str] | None = None,
         ends: bool = False,
     ) -> ChildProcess:
         """Start a Python process that works as this login in PostgreSQL. environment: additional
         variables. If it ends, the demo ends too; ends: it has to end with 0, see `finish`."""
-        variables = {**os.environ, "DATABASE_URL": self.postgres.url(login=login), **environment}
+        variables = {**os.environ, "DATABASE_URL": self.postgres.url(login=login)}
+        variables |= environment or {}
         child = ChildProcess(name, arguments, self.logs / f"{name}.log", variables, ends)
         self.children.append(child)
-        self._undo.callback(child.stop)
+        self.callback(child.stop)
         return child
 
-    def run(
-        self,
-        name: str,
-        *arguments: str,
-        login: str = logins.OWNER,
-        environment: Mapping[str, str] = MappingProxyType({}),
-    ) -> ChildProcess:
-        """Run a Python process to its end. Raises DemoError unless it exits with 0."""
-        return self.finish(
-            self.start(name, *arguments, login=login, environment=environment, ends=True)
-        )
+    def run(self, name: str, *arguments: str, **options: Any) -> ChildProcess:
+        """Run a Python process to its end. options: of `start`. Raises DemoError unless it exits
+        with 0."""
+        return self.finish(self.start(name, *arguments, ends=True, **options))
 
     def finish(self, child: ChildProcess) -> ChildProcess:
         """Wait for the end of a process that ends. Raises DemoError unless it exits with 0."""
         self.wait(lambda: child.returncode is not None)
         self.children.remove(child)
         if child.returncode:
-            raise DemoError(_ended(child))
+            raise _ended(child)
         return child
 
     def checkpoint(self) -> None:
@@ -207,14 +177,7 @@ class Supervisor:
         for child in self.children:
             code = child.returncode
             if code is not None and not (child.ends and code == 0):
-                raise DemoError(_ended(child))
-        if time.monotonic() >= self._check_due:
-            self._check_due = time.monotonic() + CHECK_S
-            for name, server in self._servers.items():
-                if server.pid() is None:
-                    raise DemoError(
-                        f"{name} ended:\n{process.tail(server.log)}\n(all of it: {server.log})"
-                    )
+                raise _ended(child)
 
     def wait(self, condition: Callable[[], bool]) -> None:
         """Return once the condition holds; raises what `checkpoint` raises."""
@@ -230,17 +193,11 @@ class Supervisor:
         return self.gunicorn("web", port, "/readyz", *command, login=logins.WEB)
 
     def gunicorn(
-        self,
-        name: str,
-        port: int,
-        ready: str,
-        *arguments: str,
-        login: str = logins.OWNER,
-        environment: Mapping[str, str] = MappingProxyType({}),
+        self, name: str, port: int, ready: str, *arguments: str, **options: Any
     ) -> ChildProcess:
-        """Start gunicorn; returns when it answers at the path `ready`."""
+        """Start gunicorn; returns when it answers at the path `ready`. options: of `start`."""
         command = ("-m", "gunicorn", f"--bind={process.HOST}:{port}", *arguments)
-        child = self.start(name, *command, login=login, environment=environment)
+        child = self.start(name, *command, **options)
         self.wait(lambda: answers(f"http://{process.HOST}:{port}{ready}"))
         return child
 
@@ -253,12 +210,13 @@ def print_step(what: str, text: str) -> None:
 def answers(url: str) -> bool:
     """Whether a GET gives 200."""
     try:
-        with urllib.request.urlopen(url, timeout=5) as response:  # noqa: S310 (our own address)
-            return bool(response.status == 200)
-    except (OSError, urllib.error.HTTPError):
+        return requests.get(url, timeout=5).status_code == 200
+    except requests.RequestException:
         return False
 
 
-def _ended(child: ChildProcess) -> str:
-    output = child.output_end()
-    return f"{child.name} ended with {child.returncode}:\n{output}\n(all of it: {child.log})"
+def _ended(child: ChildProcess) -> DemoError:
+    output = process.tail(child.log)
+    return DemoError(
+        f"{child.name} ended with {child.returncode}:\n{output}\n(all of it: {child.log})"
+    )

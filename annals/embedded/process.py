@@ -1,21 +1,21 @@
 """Detached server processes, which outlive the command that started them; ports and lock files."""
 
-import fcntl
 import os
 import pwd
 import random
 import secrets
 import signal
 import socket
-import stat
 import subprocess
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 
 import psutil
 
+from history.base.private_files import exclusive as exclusive
+from history.base.private_files import write as write
 from history.failure.complaints import Complaint
 
 HOST = "127.0.0.1"
@@ -144,15 +144,6 @@ def listens(pid: int, ports: Iterable[int]) -> bool:
     return listening.issuperset(ports)
 
 
-@contextmanager
-def exclusive(path: Path) -> Iterator[None]:
-    """Hold the lock file `path`. If two processes start a server at once, one of them waits."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("a") as handle:
-        fcntl.flock(handle, fcntl.LOCK_EX)
-        yield
-
-
 def tail(path: Path, offset: int = 0, lines: int = 15) -> str:
     """The last `lines` lines of a log after byte `offset`, for an error message."""
     if not path.exists():
@@ -166,20 +157,6 @@ def tail(path: Path, offset: int = 0, lines: int = 15) -> str:
 def new_password() -> str:
     """A new password. Its characters need no quoting in a URI or a configuration file."""
     return secrets.token_urlsafe(24)
-
-
-def write(path: Path, text: str, owner: os.stat_result | None = None) -> Path:
-    """Write `text` to a new file `path` that only its owner can read. Replaces an older file, and
-    never writes through a link. All of it or, where the disk is full, nothing. owner: that of the
-    file, if this process is root; None: root."""
-    draft = path.with_name(f"{path.name}.draft")
-    draft.unlink(missing_ok=True)
-    handle = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, stat.S_IRUSR | stat.S_IWUSR)
-    with os.fdopen(handle, "w") as file:
-        file.write(text)
-        if owner is not None and os.geteuid() == 0:
-            os.fchown(file.fileno(), owner.st_uid, owner.st_gid)
-    return draft.replace(path)
 
 
 def replace(path: Path, text: str) -> None:

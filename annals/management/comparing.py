@@ -6,10 +6,11 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import datetime, timedelta
-from enum import StrEnum
+from operator import attrgetter
 from typing import Any, Final
 
 from django.core.management.base import BaseCommand, CommandError
+from django.db.models import TextChoices
 from psycopg.types.numeric import Float8, Int4
 
 from annals.access.journal.words import Action
@@ -33,7 +34,7 @@ from history.fallback import (
 from history.fallback.client import fetch
 from history.management.progress import progress
 from history.record import ID_LENGTH
-from history.timeline import Reader, absence
+from history.timeline import Reader, neighbours
 from history.timeline.compose import identity
 from history.timeline.row import VersionRow, parse
 
@@ -51,15 +52,15 @@ _SAMPLE: Final = """
 _FIRST_PERCENT: Final = 0.05
 
 
-class Verdict(StrEnum):
+class Verdict(TextChoices):
     """What a comparison says of one version. The last three do not speak against the switch."""
 
-    EQUAL = "equal"
-    DIFFERENT = "different"
-    MISSING_HERE = "missingHere"
-    MISSING_THERE = "missingThere"
-    OLDER = "older"  # only there, and older than what is kept here
-    TOO_NEW = "tooNew"  # of the last minutes, and only in one of the two
+    EQUAL = "equal", "equal"
+    DIFFERENT = "different", "different"
+    MISSING_HERE = "missingHere", "missing here"
+    MISSING_THERE = "missingThere", "missing there"
+    OLDER = "older", "older than what is kept here"
+    TOO_NEW = "tooNew", "of the last minutes, not yet in both"
 
 
 FAULTS: Final = frozenset({Verdict.DIFFERENT, Verdict.MISSING_HERE})
@@ -89,10 +90,6 @@ class ComparedCounts:
     clocks: int = 0
     unavailable: int = 0
 
-    def add(self, compared: Compared) -> None:
-        self.versions[compared.verdict] += 1
-        self.clocks += compared.clocks
-
     @property
     def faults(self) -> int:
         """Versions that speak against the switch."""
@@ -119,7 +116,7 @@ def compare(stored: Stored, theirs: Sequence[OldVersion], kept: datetime) -> Ite
             yield Compared(entity.name, id, number, _missing(old, kept, settled))
         else:
             # Where we have two versions of one number, the one that fits best.
-            yield min((_both(row, old) for row in ours), key=_distance)
+            yield min((_both(row, old) for row in ours), key=lambda it: (len(it.paths), it.clocks))
 
 
 def _missing(old: OldVersion, kept: datetime, settled: datetime) -> Verdict:
@@ -147,141 +144,127 @@ def _both(row: VersionRow, old: OldVersion) -> Compared:
     return Compared(entity.name, old.id, old.version, verdict, tuple(paths[:MOST_PATHS]), clocks)
 
 
-def _distance(compared: Compared) -> tuple[int, bool]:
-    return len(compared.paths), compared.clocks
-
-
 SECONDS: Final = 30.0  # for one application: nobody waits for it
 
 FAILURES: Final = 5  # in a row, before it gives up
 
 MOST_LISTED: Final = 200
 
-_WORDS: Final = {
-    Verdict.EQUAL: "equal",
-    Verdict.DIFFERENT: "different",
-    Verdict.MISSING_HERE: "missing here",
-    Verdict.MISSING_THERE: "missing there",
-    Verdict.OLDER: "older than what is kept here",
-    Verdict.TOO_NEW: "of the last minutes, not yet in both",
-}
+
+def run(command: BaseCommand, **options: Any) -> None:
+    """Compare and print. options: as the command declares them. Exits with 0 or 1, or raises
+    CommandError."""
+    old = service()
+    if old is None:
+        raise CommandError(
+            "there is no old service: ANNALS_FALLBACK_URL is unset, or ANNALS_FALLBACK_UNTIL "
+            "is over. See docs/migration.md.",
+            returncode=2,
+        )
+    chosen = _chosen(options)
+    try:
+        text = f"annals compare-old: {counted(len(chosen), 'application')}"
+        record(Action.COMPARE, text, options["reason"])
+    except JournalError as error:
+        raise CommandError(str(error), returncode=2) from None
+    tally = ComparedCounts()
+    listed: list[Compared] = []
+    with progress("compared, applications", len(chosen), sys.stderr) as advance:
+        for compared in _compared(command, old, chosen, tally, advance):
+            tally.versions[compared.verdict] += 1
+            tally.clocks += compared.clocks
+            if compared.verdict is not Verdict.EQUAL and len(listed) < MOST_LISTED:
+                listed.append(compared)
+    if options["as_json"]:
+        command.stdout.write(dumps(_as_object(tally, listed)).decode())
+    else:
+        for line in _lines(tally, listed):
+            command.stdout.write(one_line(line))
+    sys.exit(0 if tally.ok else 1)
 
 
-class Run:
-    """The action of one call of the command."""
+def _chosen(options: dict[str, Any]) -> Sequence[str]:
+    """The ids of the applications to compare. Raises CommandError."""
+    if options["applications"] is None:
+        return applications(options["sample"], options["seed"])
+    try:
+        text = read_text(options["applications"])
+    except FileError as error:
+        raise CommandError(f"--applications: {error}", returncode=2) from None
+    lines = [line for each in text.splitlines() if (line := each.strip())]
+    if not lines:
+        raise CommandError(f"{options['applications']} has no id", returncode=2)
+    if long := next((each for each in lines if len(each) > ID_LENGTH), None):
+        raise CommandError(f"no id is so long: {one_line(long)}", returncode=2)
+    return list(dict.fromkeys(lines))
 
-    def __init__(self, command: BaseCommand) -> None:
-        self.stdout, self.stderr = command.stdout, command.stderr
 
-    def handle(self, **options: Any) -> None:
-        old = service()
-        if old is None:
-            raise CommandError(
-                "there is no old service: ANNALS_FALLBACK_URL is unset, or ANNALS_FALLBACK_UNTIL "
-                "is over. See docs/migration.md.",
-                returncode=2,
-            )
-        chosen = self._chosen(options)
+def _compared(
+    command: BaseCommand,
+    old: Service,
+    chosen: Sequence[str],
+    tally: ComparedCounts,
+    advance: Callable[[int], None],
+) -> Iterator[Compared]:
+    failures = 0
+    kept = neighbours.kept_from()
+    reader = timeline.on_host(in_clear=True)
+    for id in chosen:
+        advance(1)
         try:
-            text = f"annals compare-old: {counted(len(chosen), 'application')}"
-            record(Action.COMPARE, text, options["reason"])
-        except JournalError as error:
-            raise CommandError(str(error), returncode=2) from None
-        tally = ComparedCounts()
-        listed: list[Compared] = []
-        with progress("compared, applications", len(chosen), sys.stderr) as advance:
-            for compared in self._compared(old, chosen, tally, advance):
-                tally.add(compared)
-                if compared.verdict is not Verdict.EQUAL and len(listed) < MOST_LISTED:
-                    listed.append(compared)
-        self._print(tally, listed, as_json=options["as_json"])
-        sys.exit(0 if tally.ok else 1)
-
-    def _chosen(self, options: dict[str, Any]) -> Sequence[str]:
-        if options["applications"] is None:
-            return applications(options["sample"], options["seed"])
-        try:
-            text = read_text(options["applications"])
-        except FileError as error:
-            raise CommandError(f"--applications: {error}", returncode=2) from None
-        lines = [line for each in text.splitlines() if (line := each.strip())]
-        if not lines:
-            raise CommandError(f"{options['applications']} has no id", returncode=2)
-        if long := next((each for each in lines if len(each) > ID_LENGTH), None):
-            raise CommandError(f"no id is so long: {one_line(long)}", returncode=2)
-        return list(dict.fromkeys(lines))
-
-    def _compared(
-        self,
-        old: Service,
-        chosen: Sequence[str],
-        tally: ComparedCounts,
-        advance: Callable[[int], None],
-    ) -> Iterator[Compared]:
+            theirs = fetch(old, Subject(None, id), SECONDS)
+        except (OldServiceError, WrongAnswerError) as error:
+            tally.unavailable += 1
+            failures += 1
+            command.stderr.write(f"application {one_line(id)} was not compared: {error}")
+            if failures == FAILURES:
+                text = f"the old service failed {FAILURES} times in a row; nothing was proved"
+                raise CommandError(text, returncode=2) from None
+            continue
         failures = 0
-        kept = absence.kept_from()
-        reader = timeline.on_host(in_clear=True)
-        for id in chosen:
-            advance(1)
-            try:
-                theirs = fetch(old, Subject(None, id), SECONDS)
-            except (OldServiceError, WrongAnswerError) as error:
-                tally.unavailable += 1
-                failures += 1
-                self.stderr.write(f"application {one_line(id)} was not compared: {error}")
-                if failures == FAILURES:
-                    text = f"the old service failed {FAILURES} times in a row; nothing was proved"
-                    raise CommandError(text, returncode=2) from None
-                continue
-            failures = 0
-            stored = _stored(reader, id)
-            tally.applications += 1
-            tally.nowhere += not stored and not theirs
-            yield from sorted(compare(stored, theirs, kept), key=_place)
+        stored = _stored(reader, id)
+        tally.applications += 1
+        tally.nowhere += not stored and not theirs
+        yield from sorted(compare(stored, theirs, kept), key=attrgetter("kind", "id", "version"))
 
-    def _print(self, tally: ComparedCounts, listed: Sequence[Compared], *, as_json: bool) -> None:
-        counts = {verdict.value: tally.versions[verdict] for verdict in Verdict}
-        if as_json:
-            summary = {
-                "ok": tally.ok,
-                "applications": tally.applications,
-                "nowhere": tally.nowhere,
-                "unavailable": tally.unavailable,
-                "versions": counts,
-                "otherTimes": tally.clocks,
-                "listed": [asdict(each) for each in listed],
-            }
-            self.stdout.write(dumps(summary).decode())
-            return
-        for each in listed:
-            where = f": {', '.join(each.paths)}" if each.paths else ""
-            line = f"{_WORDS[each.verdict]}: {each.kind} {each.id} version {each.version}{where}"
-            self.stdout.write(one_line(line))
-        rest = sum(tally.versions.values()) - tally.versions[Verdict.EQUAL] - len(listed)
-        if rest:
-            self.stdout.write(f"... and {rest:,} more")
-        self.stdout.write(f"{counted(tally.applications, 'application')} compared")
-        for verdict in Verdict:
-            self.stdout.write(f"{tally.versions[verdict]:>10,}  {_WORDS[verdict]}")
-        self.stdout.write(f"{tally.clocks:>10,}  of those in both have another time there")
-        if tally.unavailable:
-            self.stdout.write(f"{tally.unavailable:>10,}  not compared")
-        if tally.nowhere:
-            self.stdout.write(f"{tally.nowhere:>10,}  in neither of the two")
-        if tally.faults:
-            faults = counted(
-                tally.faults,
-                "version is missing here or differs",
-                "versions are missing here or differ",
-            )
-            self.stdout.write(f"{faults}.")
-        elif tally.ok:
-            self.stdout.write("Nothing is missing here or differs.")
-        elif not tally.versions[Verdict.EQUAL]:
-            self.stdout.write(
-                "No version is in both, so nothing was proved: are DATABASE_URL, "
-                "ANNALS_FALLBACK_URL and the ids the right ones?"
-            )
+
+def _as_object(tally: ComparedCounts, listed: Sequence[Compared]) -> dict[str, Any]:
+    return {
+        "ok": tally.ok,
+        "applications": tally.applications,
+        "nowhere": tally.nowhere,
+        "unavailable": tally.unavailable,
+        "versions": {verdict.value: tally.versions[verdict] for verdict in Verdict},
+        "otherTimes": tally.clocks,
+        "listed": [asdict(each) for each in listed],
+    }
+
+
+def _lines(tally: ComparedCounts, listed: Sequence[Compared]) -> Iterator[str]:
+    """What was found, for people."""
+    for each in listed:
+        where = f": {', '.join(each.paths)}" if each.paths else ""
+        yield f"{each.verdict.label}: {each.kind} {each.id} version {each.version}{where}"
+    if rest := tally.versions.total() - tally.versions[Verdict.EQUAL] - len(listed):
+        yield f"... and {rest:,} more"
+    yield f"{counted(tally.applications, 'application')} compared"
+    for verdict in Verdict:
+        yield f"{tally.versions[verdict]:>10,}  {verdict.label}"
+    yield f"{tally.clocks:>10,}  of those in both have another time there"
+    if tally.unavailable:
+        yield f"{tally.unavailable:>10,}  not compared"
+    if tally.nowhere:
+        yield f"{tally.nowhere:>10,}  in neither of the two"
+    if tally.faults:
+        one, several = "version is missing here or differs", "versions are missing here or differ"
+        yield f"{counted(tally.faults, one, several)}."
+    elif tally.ok:
+        yield "Nothing is missing here or differs."
+    elif not tally.versions[Verdict.EQUAL]:
+        yield (
+            "No version is in both, so nothing was proved: are DATABASE_URL, "
+            "ANNALS_FALLBACK_URL and the ids the right ones?"
+        )
 
 
 def _stored(reader: Reader, application: str) -> Stored:
@@ -293,10 +276,6 @@ def _stored(reader: Reader, application: str) -> Stored:
             if row.product_instance_id in (None, application):
                 found[entity, id, row.version].append(row)
     return found
-
-
-def _place(compared: Compared) -> tuple[str, str, int]:
-    return compared.kind, compared.id, compared.version
 
 
 def applications(number: int, seed: int) -> list[str]:

@@ -28,7 +28,7 @@ from history.base.error_text import describe
 from history.entities import ENTITIES
 from history.gaps import read
 from history.gaps import run as gap_runs
-from history.metric import single
+from history.metric import filled, single
 from history.models import ArchivedDay, FieldLabel
 from history.partitions import catalog, state
 from history.partitions.plan import Policy
@@ -53,21 +53,15 @@ def tables(policy: Policy | None = None, fields: Iterable[str] = TABLES) -> Iter
     now = policy or Policy.at(clock.now(), settings.ANNALS)
     found = state.status(now, journal.tables())
     for field in fields:
-        family = TABLES[field]()
-        for table in found:
-            family.add_metric([table.table], getattr(table, field))
-        yield family
+        yield filled(TABLES[field], (([each.table], getattr(each, field)) for each in found))
 
 
-def to_pack() -> Iterator[Metric]:
+def _to_pack() -> Metric:
     """The days of versions that should be packed."""
     existing = catalog.read(connection, [entity.table for entity in ENTITIES])
     after = settings.ANNALS.pack_after_days
     counts = packing.overdue(existing, clock.now().date(), after)
-    family = metrics.DAYS_TO_PACK()
-    for entity in ENTITIES:
-        family.add_metric([entity.table], counts[entity.table])
-    yield family
+    return filled(metrics.DAYS_TO_PACK, (([each.table], counts[each.table]) for each in ENTITIES))
 
 
 def last_run() -> Iterator[Metric]:
@@ -82,12 +76,11 @@ def last_run() -> Iterator[Metric]:
 
 def verification() -> Iterator[Metric]:
     """What `partitions verify` has found in the tables that have seals."""
-    since, faults = metrics.VERIFY_STARTED(), metrics.VERIFY_FAULTS()
-    for found in latest():
-        since.add_metric([found.table], found.since.timestamp())
-        if found.faults is not None:
-            faults.add_metric([found.table], found.faults)
-    yield from (since, faults)
+    found = list(latest())
+    since = (([each.table], each.since.timestamp()) for each in found)
+    yield filled(metrics.VERIFY_STARTED, since)
+    faults = (([each.table], each.faults) for each in found if each.faults is not None)
+    yield filled(metrics.VERIFY_FAULTS, faults)
 
 
 def archive() -> Iterator[Metric]:
@@ -144,12 +137,9 @@ def gaps() -> Iterator[Metric]:
     run = gap_runs.latest()
     if run is None:
         return
-    versions, count = metrics.GAP_VERSIONS(), metrics.GAPS()
-    for each in read.sums():
-        place = [each.entity, each.client_id]
-        versions.add_metric(place, each.versions)
-        count.add_metric(place, each.gaps)
-    yield from (versions, count)
+    found = {(each.entity, each.client_id): each for each in read.sums()}
+    yield filled(metrics.GAP_VERSIONS, ((place, each.versions) for place, each in found.items()))
+    yield filled(metrics.GAPS, ((place, each.gaps) for place, each in found.items()))
     yield single(metrics.GAPS_STARTED, run.started_at.timestamp())
 
 
@@ -178,7 +168,7 @@ class StoreCollector(Collector):
                 *self._ledger_and_faults(),
                 _quarantine(),
                 *tables(),
-                *to_pack(),
+                _to_pack(),
                 *last_run(),
                 *archive(),
                 *verification(),
@@ -186,7 +176,7 @@ class StoreCollector(Collector):
                 *wal_archive(),
                 *prepared_left(),
                 *gaps(),
-                *_most_opened(),
+                _most_opened(),
             ]
         except (DatabaseError, psycopg.Error) as error:
             log.warning("metrics: %s", describe(error))
@@ -228,24 +218,21 @@ def _ledger(entries: Sequence[Ledger]) -> Iterator[Metric]:
 
 def _losses(entries: Sequence[Ledger]) -> Iterator[Metric]:
     """From what the consumers recorded, so it goes on when none runs: then the time runs out."""
-    loss, catch_up = metrics.LOSS_SECONDS(), metrics.CATCH_UP_SECONDS()
-    kept = metrics.KEPT_SECONDS()
-    for (topic, partition), each in losses.losses(entries).items():
-        place = (topic, str(partition))
-        loss.add_metric(place, each.seconds)
-        catch_up.add_metric(place, each.catch_up)
-        kept.add_metric(place, each.kept)
-    yield from (loss, catch_up, kept)
+    found = losses.losses(entries).items()
+    places = [((topic, str(partition)), each) for (topic, partition), each in found]
+    yield filled(metrics.LOSS_SECONDS, ((place, each.seconds) for place, each in places))
+    yield filled(metrics.CATCH_UP_SECONDS, ((place, each.catch_up) for place, each in places))
+    yield filled(metrics.KEPT_SECONDS, ((place, each.kept) for place, each in places))
 
 
 def _quarantine() -> Metric:
     """Only unsettled messages, which are few and have an index: settled ones stay forever."""
-    family = metrics.STORE_QUARANTINE()
     unsettled = Quarantined.objects.filter(status__in=UNSETTLED)
     rows = unsettled.values_list("status", "reason").annotate(count=Count("id"))
-    for status, reason, count in rows.order_by("status", "reason"):
-        family.add_metric([status, reason], count)
-    return family
+    found = (
+        ((status, reason), count) for status, reason, count in rows.order_by("status", "reason")
+    )
+    return filled(metrics.STORE_QUARANTINE, found)
 
 
 # Programs read for everybody, so their number is of another size.
@@ -261,15 +248,13 @@ SELECT actor, max(opened) FROM (
 """
 
 
-def _most_opened() -> Iterator[Metric]:
+def _most_opened() -> Metric:
     """Of the access journal. One hour of it is read."""
-    family = metrics.MOST_OPENED()
     with connection.cursor() as cursor:
         cursor.execute(_MOST_OPENED)
         found = dict(cursor.fetchall())
-    for actor in ("person", "program"):
-        family.add_metric([actor], found.get(actor, 0))
-    yield family
+    actors = ("person", "program")
+    return filled(metrics.MOST_OPENED, (([actor], found.get(actor, 0)) for actor in actors))
 
 
 STORE = StoreCollector()

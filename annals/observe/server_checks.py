@@ -14,6 +14,7 @@ from psycopg import sql
 
 from annals.access import grants
 from history import distribution
+from history.database.session import QUIET_LOG
 from history.distributing.steps import left_out
 from ingest import rights
 
@@ -21,17 +22,6 @@ MB: Final = 1 << 20
 _BYTES: Final = {"B": 1, "kB": 1 << 10, "8kB": 1 << 13, "MB": MB, "16MB": 16 * MB}
 _SECONDS: Final = {"ms": 0.001, "s": 1.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
 LOCKS: Final = 352
-LOG_NUMBERS: Final = {
-    **dict.fromkeys(("log_min_duration_statement", "log_min_duration_sample"), -1),
-    **dict.fromkeys(("log_parameter_max_length", "log_parameter_max_length_on_error"), 0),
-    "log_transaction_sample_rate": 0,
-}
-LOG_WORDS: Final[Mapping[str, tuple[str, ...]]] = {
-    "log_min_messages": ("log", "fatal", "panic"),
-    "log_min_error_statement": ("panic",),
-    "log_error_verbosity": ("terse",),
-    "log_statement": ("none",),
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,13 +44,9 @@ class Setting:
         return self.value if unlimited else f"{self.value}{self.unit or ''}"
 
 
-@dataclass(frozen=True, slots=True)
-class Server:
-    """settings: by name, without those that the login may not see, and without jit where plans
-    cannot be compiled. connections: that the logins of Annals may have together; 0: unknown."""
-
-    settings: Mapping[str, Setting]
-    connections: int = 0
+# Of pg_settings by name, without those that the login may not see, and without jit where plans
+# cannot be compiled.
+Settings = Mapping[str, Setting]
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,10 +73,6 @@ def at_least(least: float) -> Callable[[Setting], bool]:
 
 def is_on(setting: Setting) -> bool:
     return setting.value != "off"
-
-
-def is_off(setting: Setting) -> bool:
-    return setting.value == "off"
 
 
 def is_utc(setting: Setting) -> bool:
@@ -128,21 +110,22 @@ RULES: Final = (
     Rule(11, "log_timezone", is_utc,
          "Set UTC, and timezone too: Annals sets UTC for its own sessions, and its log has UTC. "
          "Sessions of psql show days with other limits than those of the partitions."),
-    Rule(12, "jit", is_off,
+    Rule(12, "jit", lambda setting: not is_on(setting),
          "Set off: a plan over all days has hundreds of functions, and to compile them can take "
          "longer than to run them (docs/performance.md)."),
 )  # fmt: skip
 
 
-def faults(server: Server) -> Iterator[Fault]:
-    """What should be changed, by number. A setting that the login may not see is no fault."""
+def faults(found: Settings, connections: int) -> Iterator[Fault]:
+    """What should be changed, by number. A setting that the login may not see is no fault.
+    connections: that the logins of Annals may have together; 0: unknown."""
     for rule in RULES:
-        setting = server.settings.get(rule.setting)
+        setting = found.get(rule.setting)
         if setting is not None and not rule.good(setting):
             yield Fault(rule.number, f"{rule.setting} is {setting}.", rule.hint)
-    yield from _connections(server)
-    if open_logs := sorted(_open_logs(server.settings)):
-        listed = ", ".join(f"{name} = {server.settings[name]}" for name in open_logs)
+    yield from _connections(found, connections)
+    if open_logs := sorted(_open_logs(found)):
+        listed = ", ".join(f"{name} = {found[name]}" for name in open_logs)
         hint = (
             "Set them as docs/decisions/0009-logs.md says, or protect the server's log like the "
             "documents: it can have their contents."
@@ -150,39 +133,36 @@ def faults(server: Server) -> Iterator[Fault]:
         yield Fault(14, f"The server's log can have contents of documents: {listed}.", hint)
 
 
-def _connections(server: Server) -> Iterator[Fault]:
+def _connections(found: Settings, connections: int) -> Iterator[Fault]:
     """Whether the logins of Annals can have the connections that they are limited to."""
     names = ("superuser_reserved_connections", "reserved_connections")
-    reserved = sum(server.settings[name].number for name in names if name in server.settings)
-    highest = server.settings.get("max_connections")
-    if highest is not None and server.connections > highest.number - reserved:
+    reserved = sum(found[name].number for name in names if name in found)
+    highest = found.get("max_connections")
+    if highest is not None and connections > highest.number - reserved:
         yield Fault(
             13,
             f"max_connections is {highest}, {reserved:.0f} of them reserved; the logins of Annals "
-            f"may have {server.connections}.",
-            f"Set {server.connections + reserved:.0f} or more, or lower the limits with ALTER ROLE "
+            f"may have {connections}.",
+            f"Set {connections + reserved:.0f} or more, or lower the limits with ALTER ROLE "
             ".. CONNECTION LIMIT: otherwise one process takes the connections of another.",
         )
 
 
-def _open_logs(settings: Mapping[str, Setting]) -> Iterator[str]:
-    for name, words in LOG_WORDS.items():
-        if name in settings and settings[name].value not in words:
-            yield name
-    for name, number in LOG_NUMBERS.items():
-        if name in settings and float(settings[name].value) != number:
-            yield name
-    for name in ("shared_preload_libraries", "session_preload_libraries"):
-        if name in settings and "auto_explain" in settings[name].value:
+def _open_logs(settings: Settings) -> Iterator[str]:
+    for name, quiet in QUIET_LOG.items():
+        value = settings[name].value if name in settings else quiet
+        if name.endswith("_libraries"):
+            is_open = "auto_explain" in value
+        else:
+            is_open = value not in (quiet, "fatal", "panic")
+        if is_open:
             yield name
 
 
 NAMES: Final = (
     *(rule.setting for rule in RULES),
-    *LOG_NUMBERS,
-    *LOG_WORDS,
+    *QUIET_LOG,
     *("max_connections", "superuser_reserved_connections", "reserved_connections"),
-    *("shared_preload_libraries", "session_preload_libraries"),
 )
 
 
@@ -198,13 +178,15 @@ def server_settings(*, databases: Sequence[str] | None = None, **_: Any) -> list
             id=f"annals.W{fault.number:03}",
         )
         for alias in databases or []
-        for fault in (*faults(read(connections[alias])), *_of_cluster(connections[alias]))
+        for fault in _of_servers(connections[alias])
     ]
 
 
-def _of_cluster(connection: BaseDatabaseWrapper) -> Iterator[Fault]:
-    """What is missing where the tables are distributed."""
+def _of_servers(connection: BaseDatabaseWrapper) -> Iterator[Fault]:
+    """Of this server, and of the workers and what they lack where the tables are distributed."""
     connection.ensure_connection()
+    most = grants.connections()
+    yield from faults(read(connection), most)
     plain = connection.connection
     if names := left_out(plain, rights.tables()):
         hint = (
@@ -212,34 +194,26 @@ def _of_cluster(connection: BaseDatabaseWrapper) -> Iterator[Fault]:
             "consumers that are connected to other nodes do not find them (docs/citus.md)."
         )
         yield Fault(15, f"Only the coordinator has {', '.join(names)}.", hint)
-    for node, server in _workers(connection):
-        for fault in faults(server):
-            yield replace(fault, text=f"On the worker {node}: {fault.text}")
+    for each in distribution.answers(plain, _QUERY.as_string(plain)):
+        if each.worker and each.success:  # one that does not answer is left out
+            for fault in faults(_settings(each.result), most):
+                yield replace(fault, text=f"On the worker {each.node}: {fault.text}")
 
 
-# Of new sessions, in one row. A worker that does not answer is left out.
+# Of new sessions, in one row.
 _QUERY: Final = sql.SQL("""
 SELECT json_object_agg(name, json_build_array(coalesce(reset_val, setting), unit))::text
 FROM pg_settings WHERE name = ANY({names}) AND (name <> 'jit' OR pg_jit_available())
 """).format(names=sql.Literal(list(NAMES)))
 
 
-def _workers(connection: BaseDatabaseWrapper) -> Iterator[tuple[str, Server]]:
-    """The settings of each worker of a cluster: host and port, and what read() gives."""
-    question = _QUERY.as_string(connection.connection)
-    for each in distribution.answers(connection.connection, question):
-        if each.worker and each.success:
-            yield each.node, _server(each.result)
+def _settings(result: str) -> Settings:
+    return {name: Setting(*given) for name, given in json.loads(result).items()}
 
 
-def _server(result: str) -> Server:
-    settings = {name: Setting(*given) for name, given in json.loads(result).items()}
-    return Server(settings, grants.connections())
-
-
-def read(connection: BaseDatabaseWrapper) -> Server:
+def read(connection: BaseDatabaseWrapper) -> Settings:
     """The settings of new sessions, not those that this session has set for itself."""
     with connection.cursor() as cursor:
         cursor.execute(_QUERY)
         (result,) = cursor.fetchone() or ("{}",)
-    return _server(result)
+    return _settings(result)

@@ -30,7 +30,7 @@ from history.models import ArchivedDay, DaySeal, MaintainRun, SealedDay, Verifie
 from history.partitions import state
 from history.partitions.catalog import Partition
 from history.partitions.plan import Policy, plan
-from history.requests.worker_shares import dear_view
+from history.requests.worker_shares import expensive_view
 from ingest.completeness.holds import may_get_rows
 from ingest.completeness.views import figure, why
 
@@ -162,7 +162,7 @@ def _day(day: date) -> str:
     return date_format(day, gettext("Y-m-d"))
 
 
-@dear_view
+@expensive_view
 def page(request: HttpRequest) -> HttpResponse:
     """?day= shows the tables of a day."""
     now = clock.now()

@@ -29,7 +29,7 @@ from history.models import ArchivedDay, SealedDay
 from history.partitions import catalog
 from history.partitions.plan import Policy
 from history.reasons import REASONS
-from history.requests.worker_shares import dear_view
+from history.requests.worker_shares import expensive_view
 from ingest.completeness import figures, losses
 from ingest.completeness.holds import may_get_rows
 from ingest.completeness.views import figure, halted, in_words
@@ -39,7 +39,7 @@ REFUSED = timedelta(hours=1)
 NOT_DROPPED = timedelta(hours=26)
 
 
-@dear_view
+@expensive_view
 def page(request: HttpRequest) -> HttpResponse:
     """What is not well comes from the metrics, as the alerts do; the rest are their figures."""
     values = values_of([*metrics.STORE.collect(), *_left()])

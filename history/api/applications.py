@@ -24,7 +24,7 @@ from history.timeline import ApplicationQuery, BadParameterError, Sort
 class ApplicationTimeline(Call):
     """GET applications/{productInstanceId}/history"""
 
-    dear = True
+    expensive = True
 
     def answer(self, question: Question) -> Answer:
         if question.parameters.choice("sort", Sort, Sort.UPDATED_AT) is not Sort.UPDATED_AT:
@@ -44,7 +44,7 @@ class ApplicationTimeline(Call):
 class ApplicationAt(Call):
     """GET applications/{productInstanceId}/at"""
 
-    dear = True
+    expensive = True
 
     def answer(self, question: Question) -> Answer:
         output = question.output

@@ -20,7 +20,7 @@ from history.api.parameters import TOKEN_LENGTH, Parameters, one_of
 from history.base.language import language_of
 from history.entities import BY_NAME, ENTITIES, Entity
 from history.fallback import AskedState
-from history.fallback.calls import PAUSE_SECONDS
+from history.fallback.client import PAUSE_SECONDS
 from history.record import AUTHOR_LENGTH, CLIENT_ID_LENGTH, MAX_VERSION, ChangeType
 from history.requests import accesses, worker_shares
 from history.timeline import BadParameterError, Filters, Include, Order, Reader
@@ -126,7 +126,9 @@ class Call(Options):
     permission: ClassVar[str] = access.READ_HISTORY
     accepts: ClassVar[frozenset[str]] = frozenset()
     with_completeness: ClassVar[bool] = True
-    dear: ClassVar[bool] = False  # reads many versions for one answer: see requests.worker_shares
+    expensive: ClassVar[bool] = (
+        False  # reads many versions for one answer: see requests.worker_shares
+    )
     reader: Reader | None = None
 
     def finalize_response(self, request: Request, response: Any, *args: Any, **kwargs: Any) -> Any:
@@ -150,7 +152,10 @@ class Call(Options):
         )
         self.reader = timeline.of_request(request.user, accesses.of(request))
         question = Question(parameters, output, address, self.reader)
-        with worker_shares.of_login(request.user.pk), worker_shares.dear(self.is_dear(question)):
+        with (
+            worker_shares.of_login(request.user.pk),
+            worker_shares.expensive(self.is_expensive(question)),
+        ):
             # Before the data: what is read in between may be in the answer, but is not promised.
             state = complete_to.read(question.kinds) if self.with_completeness else None
             data = self.answer(question)
@@ -162,9 +167,9 @@ class Call(Options):
         patch_vary_headers(response, VARY)
         return response
 
-    def is_dear(self, question: Question) -> bool:  # noqa: ARG002 - some calls ask it
-        """Whether this question is dear."""
-        return self.dear
+    def is_expensive(self, question: Question) -> bool:  # noqa: ARG002 - some calls ask it
+        """Whether this question is expensive."""
+        return self.expensive
 
     def answer(self, question: Question) -> Answer:
         """The `data` of the envelope, without the completeness block."""

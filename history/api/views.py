@@ -16,7 +16,7 @@ from history.api.parameters import whole_number
 from history.record import MAX_VERSION, ChangeType
 from history.timeline import Include, Query, Sort
 
-LARGE_PAGE = 100  # a larger one is dear
+LARGE_PAGE = 100  # a larger one is expensive
 
 
 @describe.call(
@@ -28,7 +28,7 @@ LARGE_PAGE = 100  # a larger one is dear
 class Timeline(Call):
     """GET history/{entity}/{id}"""
 
-    def is_dear(self, question: Question) -> bool:
+    def is_expensive(self, question: Question) -> bool:
         parameters = question.parameters
         return (
             question.page_size() > LARGE_PAGE
@@ -150,7 +150,7 @@ class At(Call):
 class Field(Call):
     """GET history/{entity}/{id}/fields"""
 
-    dear = True
+    expensive = True
 
     def answer(self, question: Question) -> Answer:
         path = question.parameters.required("path", length=None)
@@ -172,7 +172,7 @@ class Field(Call):
 class Blame(Call):
     """GET history/{entity}/{id}/blame"""
 
-    dear = True
+    expensive = True
 
     def answer(self, question: Question) -> Answer:
         found = timeline.blame(question.reader, question.entity, question.id)

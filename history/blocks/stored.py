@@ -78,12 +78,6 @@ def logical(
     yield from sorted(together, key=_place) if mixed else together
 
 
-def unpacked(connection: Connection, table: str, row: Row, block: Sequence[Any]) -> list[Row]:
-    """The versions in a block, as `logical`. Raises DamagedBlockError, which names the day."""
-    with _named(table, row[0], EPOCH + timedelta(microseconds=row[2])):
-        return expand(row, block, _asked(connection, block[4]))
-
-
 def texts(
     connection: Connection, table: str, id: str, stored_at: datetime, packed: bytes
 ) -> list[bytes]:

@@ -1,5 +1,5 @@
-"""Django's backend for PostgreSQL, with the parameters of a session that this server knows, and
-with another check of what the pool gives."""
+"""Django's backend for PostgreSQL, with sessions as Annals needs them, and with another check of
+what the pool gives."""
 
 import select
 import time
@@ -15,10 +15,12 @@ _FITTED: Final = "_annals_plans"
 
 
 def fit(connection: psycopg.Connection[Any]) -> None:
-    """Let the server choose where the tables are distributed, once for each connection: Annals' one
-    plan for all values names no shard. Raises psycopg.Error."""
+    """Complete the settings of a session, once for each connection. Where the tables are
+    distributed, the server chooses the plans: one for all values names no shard. Raises
+    psycopg.Error."""
     if getattr(connection, _FITTED, False):
         return
+    session.unlimited(connection)
     if distribution.active(connection):
         connection.execute("SET plan_cache_mode TO auto")
     if not connection.autocommit:
@@ -53,10 +55,6 @@ def _has_news(connection: psycopg.Connection[Any]) -> bool:
 
 
 class DatabaseWrapper(base.DatabaseWrapper):
-    def get_connection_params(self) -> dict[str, Any]:
-        """As Django. Asks the server once for its release; raises psycopg.OperationalError."""
-        return session.fitted(super().get_connection_params())
-
     def get_new_connection(self, conn_params: dict[str, Any]) -> Any:
         """As Django. What the pool gives works. Raises psycopg.OperationalError at once where the
         server is away: the pool would try again for all of its timeout, and not say why."""

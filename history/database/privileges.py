@@ -1,9 +1,8 @@
-"""Warns when a process that needs few rights in the database has them all, or changed its login."""
+"""Warns when a process that needs few rights in the database has them all, or lacks some."""
 
 import logging
 import re
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
 from threading import Thread
 from typing import Any, Final
 
@@ -13,6 +12,8 @@ from history.base.error_text import describe
 from history.entities import ENTITIES
 
 log = logging.getLogger(__name__)
+
+MOST_NAMED: Final = 5
 
 Right = tuple[str, str, str]  # table, right, and column, "" for the whole table
 
@@ -30,15 +31,6 @@ ORDER BY 1
 """
 
 
-@dataclass(frozen=True, slots=True)
-class Given:
-    """What `annals grants` gave a login. process: the name of the process for --login. role: of
-    which the login is a member."""
-
-    process: str
-    role: str
-
-
 def each(table: str, given: str) -> Iterator[Right]:
     """The rights of a list as in GRANT: "INSERT, UPDATE (name, kind)"."""
     for right, columns in _RIGHT.findall(given):
@@ -53,13 +45,14 @@ def missing(wanted: Iterable[Right]) -> tuple[str, list[list[str]]]:
 
 def lacking(connection: psycopg.Connection[Any], wanted: Iterable[Right]) -> str | None:
     """Which of the rights this login lacks: a sentence, or None. Raises psycopg.Error."""
-    rows = connection.execute(*missing(wanted)).fetchall()
-    if not rows:
+    found = [text for (text,) in connection.execute(*missing(wanted)).fetchall()]
+    if not found:
         return None
+    more = f" and {len(found) - MOST_NAMED} more" if len(found) > MOST_NAMED else ""
     return (
         f"The database login {connection.info.user!r} of this process lacks rights: "
-        f"{', '.join(text for (text,) in rows)}. Run `annals grants --apply` as the owner of the "
-        "tables."
+        f"{', '.join(found[:MOST_NAMED])}{more}. Run `annals grants --apply` as the owner of the "
+        "tables, and give each process its own login."
     )
 
 
@@ -82,47 +75,23 @@ def complaint(connection: psycopg.Connection[Any]) -> str | None:
     )
 
 
-def wrong_login(connection: psycopg.Connection[Any], given: Given) -> str | None:
-    """That this login is none of the role: a sentence, or None. Raises psycopg.Error."""
-    row = connection.execute(
-        "SELECT session_user, coalesce(pg_has_role(session_user, to_regrole(%s), 'MEMBER'), false)",
-        [given.role],
-    ).fetchone()
-    if row is None or row[1]:
-        return None
-    return (
-        f"The database login {row[0]!r} of this process is no member of {given.role}: DATABASE_URL "
-        f"has the login of another process. Give the {given.process} its own login; `annals "
-        f"grants --apply --login {given.process} NAME FILE` creates one."
-    )
-
-
 def warn_in_background(
-    connect: Callable[[], psycopg.Connection[Any]],
-    given: Given | None = None,
-    wanted: Iterable[Right] = (),
+    connect: Callable[[], psycopg.Connection[Any]], wanted: Iterable[Right] = ()
 ) -> None:
-    """Log a warning if there is a complaint about the login, and an error if it is the login of
-    another process or lacks a wanted right; None, and none: these
-    are not looked at. Nothing waits for the database."""
-    Thread(target=_warn, args=[connect, given, tuple(wanted)], daemon=True).start()
+    """Log a warning if there is a complaint about the login, and an error if it lacks a wanted
+    right. Nothing waits for the database."""
+    Thread(target=_warn, args=[connect, tuple(wanted)], daemon=True).start()
 
 
-def _warn(
-    connect: Callable[[], psycopg.Connection[Any]], given: Given | None, wanted: tuple[Right, ...]
-) -> None:
+def _warn(connect: Callable[[], psycopg.Connection[Any]], wanted: tuple[Right, ...]) -> None:
     try:
         with connect() as connection:
             text = complaint(connection)
-            wrong = None
-            if given is not None and text is None:
-                wrong = wrong_login(connection, given)
-            if wanted and text is None and wrong is None:
-                wrong = lacking(connection, wanted)
+            lacks = lacking(connection, wanted) if wanted and text is None else None
     except psycopg.Error as error:
         log.warning("The database login of this process was not checked: %s", describe(error))
         return
     if text is not None:
         log.warning("%s", text)
-    elif wrong is not None:
-        log.error("%s", wrong)
+    elif lacks is not None:
+        log.error("%s", lacks)

@@ -1,7 +1,6 @@
 """What each session of Annals in PostgreSQL sets itself."""
 
-import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any, Final
 
 import psycopg
@@ -17,7 +16,6 @@ SESSION: Final[Mapping[str, str]] = {
     "row_security": "on",
     "default_transaction_read_only": "off",
     "default_transaction_isolation": "read committed",
-    "transaction_timeout": "0",
     "idle_session_timeout": "0",
     "exit_on_error": "off",
     # psycopg writes the items of list parameters for this.
@@ -37,11 +35,18 @@ SESSION: Final[Mapping[str, str]] = {
     SESSION_MARK: "1",
 }
 
-# Parameters that not every supported server knows, with the server_version_num of the first.
-SINCE: Final[Mapping[str, int]] = {"transaction_timeout": 170_000}
 
-# By host and port: servers of this process.
-_releases: dict[tuple[object, object], int] = {}
+# Settings of a server that keep rows and parameters out of its log (docs/decisions/0009-logs.md).
+QUIET_LOG: Final[Mapping[str, str]] = {
+    "log_min_messages": "log",
+    "log_min_error_statement": "panic",
+    "log_error_verbosity": "terse",
+    "log_statement": "none",
+    **dict.fromkeys(("log_min_duration_statement", "log_min_duration_sample"), "-1"),
+    **dict.fromkeys(("log_parameter_max_length", "log_parameter_max_length_on_error"), "0"),
+    "log_transaction_sample_rate": "0",
+    **dict.fromkeys(("session_preload_libraries", "shared_preload_libraries"), ""),
+}
 
 
 def dropped(connection: psycopg.Connection[Any]) -> str | None:
@@ -61,31 +66,11 @@ def options(given: Mapping[str, str]) -> str:
     return " ".join(f"-c {name}={_escaped(value)}" for name, value in given.items())
 
 
-def fitted(parameters: Mapping[str, Any]) -> dict[str, Any]:
-    """The parameters of a connection, without those of `options` that its server does not know: a
-    first session tells its release. Raises psycopg.OperationalError."""
-    server = parameters.get("host"), parameters.get("port")
-    if server not in _releases:
-        with _first(parameters) as connection:
-            _releases[server] = connection.info.server_version
-    release = _releases[server]
-    return _without([name for name, since in SINCE.items() if release < since], parameters)
-
-
-def _first(parameters: Mapping[str, Any]) -> psycopg.Connection[Any]:
-    try:
-        return psycopg.connect(**parameters)
-    except psycopg.OperationalError as error:
-        if not any(name in str(error) for name in SINCE):  # in any language of the server
-            raise
-    return psycopg.connect(**_without(SINCE, parameters))
-
-
-def _without(names: Iterable[str], parameters: Mapping[str, Any]) -> dict[str, Any]:
-    text = parameters.get("options") or ""
-    for name in names:
-        text = re.sub(rf"-c {name}=\S*\s*", "", text)
-    return {**parameters, "options": text}
+def unlimited(connection: psycopg.Connection[Any]) -> None:
+    """Take from a new session the limit of its login that servers before PostgreSQL 17 do not know.
+    Raises psycopg.Error."""
+    if connection.info.server_version >= 170_000:
+        connection.execute("SET transaction_timeout TO 0")
 
 
 def _escaped(value: str) -> str:

@@ -95,7 +95,6 @@ def _short(token: re.Match[bytes]) -> bytes:
     return text
 
 
-Buffer = bytes | bytearray | memoryview
 QUOTE = ord('"')
 _BACKSLASH, _ESCAPE = b"\\", rb"\u0000"
 # The backslash of the escape is not itself escaped.
@@ -124,12 +123,3 @@ def from_store(text: bytes) -> bytes:
     if text[:2] != b'"{':
         return text
     return msgspec.json.decode(text, type=str).encode()
-
-
-def line_from_store(line: Buffer) -> Buffer:
-    """The same for a line of JSON that ends with `,"data":`, the text of the stored JSONB, and
-    `}` and a line feed. Costs a look at one byte for a document without NUL."""
-    if line[-3] != QUOTE:
-        return line
-    head, name, stored = bytes(line).partition(b',"data":')
-    return head + name + from_store(stored[:-2]) + stored[-2:]

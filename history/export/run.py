@@ -2,7 +2,7 @@
 
 import os
 import secrets
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
@@ -12,20 +12,21 @@ from typing import IO
 import psycopg
 from django.db import Error as DatabaseError
 from django.db import connection
-from psycopg import sql
 
 from history.archive import manifest, provenance
-from history.archive.rows import Rows, union
+from history.archive.parquet import Row
+from history.archive.rows import union
 from history.archive.store import ArchiveError, Store
 from history.blocks.stored import count
 from history.daily.canonical import Connection, versions
-from history.daily.days import is_packed
+from history.documents.jsonb import from_store
 from history.entities import Entity
 from history.export.days import Day
-from history.export.formats import FORMATS, TICK_ROWS, Format, Masked, Tick
+from history.export.formats import FORMATS, Format
 from history.masking import Mask
 
 BUFFER = 1 << 20
+TICK_ROWS = 5_000
 # What can go wrong with one day.
 FAILURES = (ArchiveError, DatabaseError, psycopg.Error, OSError)
 
@@ -40,12 +41,11 @@ class Export:
     store: Store | None
     kind: str
     mask: Mask | None = None
-    tick: Tick = lambda _: None
+    tick: Callable[[int], None] = lambda _: None
 
     def open(self, sink: IO[bytes]) -> Format:
         """The output into a file or stream."""
-        output = FORMATS[self.kind](sink, self.entity)
-        return output if self.mask is None else Masked(output, self.entity, self.mask)
+        return FORMATS[self.kind](sink, self.entity)
 
     def note(self, rows: int) -> str:
         """What is noted of a complete file: a file with other masks is not kept."""
@@ -118,8 +118,22 @@ def _to_file(export: Export, day: Day, folder: Path) -> Exported:
 
 def _write(export: Export, day: Day, output: Format, plain: Connection) -> int:
     """Write the rows of a day; returns their number."""
+    done = 0
+    for row in _rows(export, day, plain):
+        data = from_store(row[-1] if isinstance(row[-1], bytes) else row[-1].encode())
+        output.add((*row[:-1], data if export.mask is None else export.mask(row[0], data)))
+        done += 1
+        if done % TICK_ROWS == 0:
+            export.tick(TICK_ROWS)
+    export.tick(done % TICK_ROWS)
+    return done
+
+
+def _rows(export: Export, day: Day, plain: Connection) -> Iterator[Row]:
+    """The rows of a day: of the database, in no particular order; of the archive; or of both."""
+    source = day.source(export.entity.table)
     if day.archived is None:
-        return _of_table(export, day, output, plain)
+        return versions(plain, export.entity, source, ordered=False, data="bytea")
     if export.store is None:
         raise ArchiveError(f"{day.name} is in the archive, and no archive is set")
     known = manifest.load(export.store, export.entity.table, day.day)
@@ -127,33 +141,7 @@ def _write(export: Export, day: Day, output: Format, plain: Connection) -> int:
         raise ArchiveError(f"{day.name} is not in the archive, and the database says that it is")
     provenance.check(plain, export.store, export.entity, day.day)
     archived = manifest.checked_rows(export.store, known)
-    if day.part is None:
-        return _add(archived, output, export.tick)
-    table = Rows(plain, export.store, export.entity, day.source(export.entity.table))
-    with table.ordered() as stream:
-        return _add(union(archived, stream), output, export.tick)
-
-
-def _of_table(export: Export, day: Day, output: Format, plain: Connection) -> int:
-    source = day.source(export.entity.table)
-    with plain.transaction():
-        # The lock of this statement keeps `maintain` from packing the day before its rows are read.
-        plain.execute(sql.SQL("SELECT FROM {} LIMIT 0").format(source))
-        if is_packed(plain, export.entity.table, day.day):
-            rows = versions(plain, export.entity, source, ordered=False)
-            return _add(rows, output, export.tick)
-        return output.day(plain, source, export.tick)
-
-
-def _add(rows: Iterator[Sequence[object]], output: Format, tick: Tick) -> int:
-    done = 0
-    for row in rows:
-        output.add(row)
-        done += 1
-        if done % TICK_ROWS == 0:
-            tick(TICK_ROWS)
-    tick(done % TICK_ROWS)
-    return done
+    return union(archived, versions(plain, export.entity, source)) if day.part else archived
 
 
 def _rows_now(export: Export, day: Day, plain: Connection) -> int | None:

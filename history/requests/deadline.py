@@ -16,7 +16,7 @@ class TooLongError(RuntimeError):
 
 class Work:
     """until: the time.monotonic() at which it ends. login: whose request it is, once that is known.
-    placed: whether it has a place among those that are dear. also: called at each check."""
+    placed: whether it has a place among those that are expensive. also: called at each check."""
 
     __slots__ = ("also", "login", "placed", "until")
 

@@ -1,4 +1,4 @@
-"""The share of a web process for dear requests: those that read or compute much."""
+"""The share of a web process for expensive requests: those that read or compute much."""
 
 import math
 import threading
@@ -15,9 +15,9 @@ from history.requests import deadline
 from history.requests.deadline import Work
 
 WAIT_S: Final = 2.0
-# A question that has computed for this long is dear, whatever it asks: documents differ in size.
+# A question that has computed for this long is expensive, whatever it asks: sizes differ.
 CHEAP_S: Final = 0.1
-# Requests of a login that asks dear questions, half of the threads of a process.
+# Requests of a login that asks expensive questions, half of the threads of a process.
 MOST_BESIDE: Final = 8
 
 P = ParamSpec("P")
@@ -25,10 +25,10 @@ R = TypeVar("R")
 
 
 class BusyError(RuntimeError):
-    """Other requests that are as dear are being answered."""
+    """Other requests that are as expensive are being answered."""
 
     def __init__(self) -> None:
-        super().__init__("too many dear requests at once")
+        super().__init__("too many expensive requests at once")
 
 
 class Share:
@@ -55,15 +55,17 @@ class Share:
             self._inside.release()
 
 
-_share: Final = Share(settings.ANNALS.dear_requests)
+_share: Final = Share(settings.ANNALS.expensive_requests)
 # What this process answers for logins at the moment.
 _answered: Final[set[Work]] = set()
 _counting: Final = threading.Lock()
 
 
 @contextmanager
-def dear(really: bool = True) -> Iterator[None]:
-    """The block answers a dear question, really or not. Raises BusyError, after WAIT_S at most."""
+def expensive(really: bool = True) -> Iterator[None]:
+    """The block answers an expensive question, really or not.
+
+    Raises BusyError, after WAIT_S at most."""
     work = deadline.current()
     if not really or work.placed:
         yield
@@ -72,7 +74,7 @@ def dear(really: bool = True) -> Iterator[None]:
         try:
             place.enter_context(_share.taken())
         except BusyError:
-            metrics.DEAR_REFUSED.inc()
+            metrics.EXPENSIVE_REFUSED.inc()
             raise
         work.placed = True
         try:
@@ -84,8 +86,8 @@ def dear(really: bool = True) -> Iterator[None]:
 @contextmanager
 def of_login(login: object) -> Iterator[None]:
     """The block answers a request of this login. Raises BusyError at once where the login has
-    MOST_BESIDE requests, and a place: what it asks now is likely to be dear too, and would keep a
-    thread from others until that is known."""
+    MOST_BESIDE requests, and a place: what it asks now is likely to be expensive too, and would
+    keep a thread from others until that is known."""
     work = deadline.current()
     with _counting:
         its = [each for each in _answered if each.login == login]
@@ -103,9 +105,9 @@ def of_login(login: object) -> Iterator[None]:
 
 @contextmanager
 def metered(work: Work) -> Iterator[None]:
-    """The block is dear from the check on at which it has computed for CHEAP_S since the first one;
-    that check then raises BusyError, after WAIT_S at most. What comes before the first one, a
-    password for example, does not count."""
+    """The block is expensive from the check on at which it has computed for CHEAP_S since the first
+    one; that check then raises BusyError, after WAIT_S at most. What comes before the first one,
+    a password for example, does not count."""
     until, earliest = math.inf, 0.0
 
     def look() -> None:
@@ -118,7 +120,7 @@ def metered(work: Work) -> Iterator[None]:
             until = computed + CHEAP_S
         elif computed >= until:
             work.also = None
-            place.enter_context(dear())
+            place.enter_context(expensive())
             return
         earliest = now + until - computed
 
@@ -130,12 +132,12 @@ def metered(work: Work) -> Iterator[None]:
             work.also = None
 
 
-def dear_view(view: Callable[P, R]) -> Callable[P, R]:
-    """A view that answers dear questions."""
+def expensive_view(view: Callable[P, R]) -> Callable[P, R]:
+    """A view that answers expensive questions."""
 
     @wraps(view)
     def shared(*args: P.args, **kwargs: P.kwargs) -> R:
-        with dear():
+        with expensive():
             return view(*args, **kwargs)
 
     return shared

@@ -3,11 +3,7 @@
 The API and the screens read versions through this package only.
 """
 
-from history.timeline.applications import ApplicationState, MissingPart, before_gaps
-from history.timeline.applications import at as application_at
-from history.timeline.blame import BlamedLeaf, blame
 from history.timeline.compose import LabelledChange, Origin, Version
-from history.timeline.field import FieldValue, field
 from history.timeline.pages import Page, application, newest, page
 from history.timeline.query import (
     Absence,
@@ -35,14 +31,20 @@ from history.timeline.search import (
     search_all,
     visible,
 )
-from history.timeline.single import (
+from history.timeline.states import (
+    ApplicationState,
     Comparison,
+    MissingPart,
     Twin,
+    application_at,
     at,
+    before_gaps,
     compare,
     differences,
     given_twice,
+    masked_values,
     twins,
+    unmask,
     version,
 )
-from history.timeline.unmask import masked_values, unmask
+from history.timeline.values import BlamedLeaf, FieldValue, blame, field

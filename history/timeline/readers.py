@@ -2,8 +2,7 @@
 
 from functools import partial
 
-from history import fallback
-from history.fallback import calls
+from history.fallback import client
 from history.masking.reader import Caller, Viewer
 from history.requests.accesses import Look
 from history.timeline.reading import Reader
@@ -18,10 +17,10 @@ def of_request(user: Caller, look: Look) -> Reader:
 
 def old_service() -> OldService:
     """The old service as a new request asks it."""
-    service = fallback.service()
+    service = client.service()
     if service is None:
         return OldService()
-    return OldService(partial(calls.call, service), service.seconds)
+    return OldService(partial(client.call, service), service.seconds)
 
 
 def on_host(*, in_clear: bool = False) -> Reader:

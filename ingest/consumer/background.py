@@ -4,6 +4,7 @@ import logging
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
+from dataclasses import dataclass
 from functools import partial
 
 import psycopg
@@ -18,7 +19,7 @@ from ingest.source.brokers import Bounds, Look
 from ingest.source.client import Unreachable
 from ingest.source.decode import Expired, Rejected, decode
 from ingest.source.kafka import Source
-from ingest.source.message import KafkaPartition, Message
+from ingest.source.message import KafkaPartition, Message, TopicPartition
 from ingest.store import ledger
 from ingest.store.batch import Claim
 from ingest.store.ledger import Connection
@@ -30,23 +31,17 @@ FINISH_SECONDS = 3.0
 SAMPLE_MESSAGES = 20
 
 Peek = Callable[[KafkaPartition, int, int], list[Message]]
-AskBounds = Callable[[list[KafkaPartition]], dict[KafkaPartition, Bounds]]
+AskBounds = Callable[[list[KafkaPartition]], Mapping[TopicPartition, Bounds]]
 
 
+@dataclass(frozen=True, slots=True)
 class Probe:
     """Finds out whether a halted partition may be read again."""
 
-    def __init__(
-        self,
-        connect: Callable[[], Connection],
-        peek: Peek,
-        bounds: AskBounds,
-        tolerance: Tolerance,
-    ) -> None:
-        self._connect = connect
-        self._peek = peek
-        self._bounds = bounds
-        self._tolerance = tolerance
+    connect: Callable[[], Connection]
+    peek: Peek
+    bounds: AskBounds
+    tolerance: Tolerance
 
     def __call__(
         self, partition: KafkaPartition, claim: Claim, expected: int, window: Window
@@ -54,8 +49,8 @@ class Probe:
         """The offset before which bad messages go to quarantine whatever the limits say: `expected`
         if the next messages are good, the end if only the newest are. None: it stays halted."""
         try:
-            _, end = self._bounds([partition]).get(partition, (0, expected))
-            with self._connect() as connection:
+            end = max((end for _, end in self.bounds([partition]).values()), default=expected)
+            with self.connect() as connection:
                 # A paused partition is not fetched: only this look knows its end.
                 ledger.heartbeat(connection, {claim: end}, time.monotonic())
                 allowed = ledger.resume_until(connection, claim)
@@ -71,7 +66,7 @@ class Probe:
 
     def _good(self, partition: KafkaPartition, start: int, window: Window) -> bool:
         """Whether there are messages, and fewer bad ones among them than tolerated."""
-        messages, bad = self._peek(partition, start, SAMPLE_MESSAGES), 0
+        messages, bad = self.peek(partition, start, SAMPLE_MESSAGES), 0
         for message in messages:
             try:
                 decode(message, window)
@@ -79,7 +74,7 @@ class Probe:
                 bad += 1
             except Expired:
                 pass
-        return bool(messages) and bad < self._tolerance.ratio * len(messages)
+        return bool(messages) and bad < self.tolerance.ratio * len(messages)
 
 
 class Background:
@@ -111,9 +106,6 @@ class Background:
         claimed = positions.claimed
         look = source.look(claimed)
         asked = self._beat(source, positions, look)
-        metrics.HALTED.clear()
-        for partition in positions.halted():
-            metrics.HALTED.labels(*partition).set(1)
         self._foresight.turn(source, positions)
         self._halt_again(positions)
         if self._stands_still(source, positions, asked):

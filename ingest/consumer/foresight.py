@@ -12,7 +12,6 @@ from ingest.forecast import Outlook
 from ingest.source.client import Unreachable
 from ingest.source.kafka import Source
 from ingest.source.message import KafkaPartition
-from ingest.store.ledger import Foreseen
 
 logger = logging.getLogger(__name__)
 
@@ -36,7 +35,6 @@ class Foresight:
         self._worker = Worker("forecast")
         self._asked: Future[dict[KafkaPartition, Outlook]] | None = None
         self._due = time.monotonic() + FIRST_SECONDS
-        self._known: dict[KafkaPartition, Outlook] = {}
         self._measured: tuple[float, int, int] | None = None
         self.reading_rate: float | None = None
 
@@ -58,7 +56,7 @@ class Foresight:
             return
         asked, self._asked = self._asked, None
         try:
-            self._known = asked.result()
+            known = asked.result()
         except Unreachable as error:
             logger.warning("no forecast of losses: %s", error)
             return
@@ -66,11 +64,9 @@ class Foresight:
             logger.exception("no forecast of losses")
             return
         found = {
-            positions.claimed[place].claim: Foreseen(
-                each.forecast.at, each.forecast.kept, each.log.arriving
-            )
-            for place, each in self._known.items()
-            if place in positions.claimed and each.forecast is not None
+            positions.claimed[place].claim: each
+            for place, each in known.items()
+            if place in positions.claimed
         }
         self._beats.foresee(found, self.reading_rate)
 

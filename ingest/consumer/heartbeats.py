@@ -10,6 +10,7 @@ import psycopg
 
 from history.base.error_text import describe
 from ingest.consumer.worker import Worker
+from ingest.forecast import Outlook
 from ingest.store import ledger
 from ingest.store.batch import Claim
 from ingest.store.ledger import Connection
@@ -54,7 +55,7 @@ class Beats:
         if self._last is not None:
             wait([self._last], seconds)
 
-    def foresee(self, found: Mapping[Claim, ledger.Foreseen], reading_rate: float | None) -> None:
+    def foresee(self, found: Mapping[Claim, Outlook], reading_rate: float | None) -> None:
         """Write when messages are lost: ledger.foresee(). Never waits. Safe in any thread."""
         self._worker.submit(
             partial(self._do, partial(ledger.foresee, found=found, reading_rate=reading_rate))

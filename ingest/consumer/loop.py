@@ -202,15 +202,19 @@ class Consumer:
         """The first offset of a partition at the broker, asked once for all messages of a poll.
         offset: the one that came in place of the expected one. None: not known, or the end."""
         if (low := self._lows.get(partition)) is None:
-            question = self._source.ask_low(partition)
+            question = self._source.ask([partition])
             while not question.wait(POLL_WHILE_IDLE_SECONDS):
                 if self._stop.is_set():
                     return None
             try:
-                low = self._lows[partition] = question.answer()[partition]
+                found = [low for low, _ in question.answer().values()]
             except Unreachable as error:
                 self._claim_again(f"the brokers do not answer: {error}")
                 return None
+            if not found:
+                self._claim_again(f"{partition[0]} is not there any more")
+                return None
+            low = self._lows[partition] = found[0]
         expected = self._positions.claimed[partition].expected
         if low > expected:
             logger.error(
@@ -296,7 +300,7 @@ class Consumer:
         """Ask the ledger from which offset to read each assigned partition, and start there."""
         generation = self._positions.generation
         question = self._source.ask(self._positions.assigned or [])
-        if not self._wait(lambda: question.answered, generation):
+        if not self._wait(question.wait, generation):
             return
         try:
             bounds = question.answer()
@@ -315,7 +319,6 @@ class Consumer:
         self._machine.grant(claims.result(), time.monotonic())
         self._source.start(self._positions.starts())
         self._source.pause(self._positions.halted())
-        metrics.PARTITIONS.set(len(self._positions.claimed))
         logger.info("reading %d partitions", len(self._positions.claimed))
 
     def _wait(self, done: Callable[[], bool], generation: int) -> bool:

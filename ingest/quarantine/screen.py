@@ -26,7 +26,7 @@ from history.base.plain_text import letters
 from history.management.numbers import MOST_ID
 from history.reasons import REASONS
 from history.record import CLIENT_ID_LENGTH
-from history.requests.worker_shares import dear_view
+from history.requests.worker_shares import expensive_view
 from ingest.completeness import figures
 from ingest.completeness.views import COUNTS, figure, halted
 from ingest.models import Quarantined, QuarantineRequest
@@ -99,7 +99,7 @@ def by_reason() -> list[tuple[str, int]]:
     return [*rows.annotate(count=Count("id")).order_by("-count", "reason")]
 
 
-@dear_view
+@expensive_view
 def page(request: HttpRequest) -> HttpResponse:
     """What is in quarantine, and what was asked for."""
     with connection.cursor() as cursor:

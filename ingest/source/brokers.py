@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping
 from concurrent.futures import Future, wait
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import confluent_kafka as ck
@@ -35,20 +36,14 @@ Bounds = tuple[int, int]
 Futures = Mapping[Any, Future[Any]]
 
 
-class Lows:
-    """The question for the first offsets of partitions. The answer may still be on its way."""
+@dataclass(frozen=True, slots=True)
+class Look:
+    """What the brokers answered to one question. asked_at: the time.monotonic() before it. ids: of
+    existing topics, may be "". ends: of the partitions whose leader answered."""
 
-    def __init__(self, asked: Futures) -> None:
-        self._asked = asked
-
-    def wait(self, seconds: float) -> bool:
-        """Wait up to this long for the answer. Whether it is there."""
-        wait(self._asked.values(), seconds)
-        return _answered(self._asked)
-
-    def answer(self) -> dict[KafkaPartition, int]:
-        """Raises Unreachable."""
-        return {partition: _offset(future) for partition, future in self._asked.items()}
+    asked_at: float
+    ids: Mapping[str, str]
+    ends: Mapping[KafkaPartition, int]
 
 
 class Question:
@@ -57,10 +52,10 @@ class Question:
     def __init__(self, ids: Futures, low: Futures, end: Futures) -> None:
         self._ids, self._low, self._end = ids, low, end
 
-    @property
-    def answered(self) -> bool:
-        """Whether answer() has one."""
-        return all(map(_answered, (self._ids, self._low, self._end)))
+    def wait(self, seconds: float = 0) -> bool:
+        """Wait up to this long for the answer. Whether it is there."""
+        asked = (*self._ids.values(), *self._low.values(), *self._end.values())
+        return not wait(asked, seconds).not_done
 
     def answer(self) -> dict[TopicPartition, Bounds]:
         """The partitions that exist, with a topic id or "". Raises Unreachable."""
@@ -74,27 +69,38 @@ class Question:
             if topic in ids
         }
 
+    def look(self, asked_at: float) -> Look | None:
+        """The same as a Look; None if nobody answered. asked_at: see there."""
+        try:
+            ids = _topic_ids(self._ids)
+        except Unreachable:
+            return None
+        return Look(asked_at, ids, _known_offsets(self._end)) if ids else None
 
-@dataclass(frozen=True, slots=True)
-class Look:
-    """What the brokers answered to one question. asked_at: the time.monotonic() before it. ids: of
-    existing topics, may be "". ends: of the partitions whose leader answered."""
-
-    asked_at: float
-    ids: Mapping[str, str]
-    ends: Mapping[KafkaPartition, int]
+    def known(self) -> dict[TopicPartition, Bounds]:
+        """The same of the partitions whose leader has answered."""
+        ids, low, end = _topic_ids(self._ids), _known_offsets(self._low), _known_offsets(self._end)
+        return {
+            TopicPartition(topic, ids[topic], number): (low[topic, number], end[topic, number])
+            for topic, number in self._low
+            if topic in ids and (topic, number) in low and (topic, number) in end
+        }
 
 
 class Brokers:
-    """The brokers, outside of any group. given: librdkafka settings. Raises WrongSettingError."""
+    """The brokers, outside of any group. given: librdkafka settings, else WrongSettingError."""
 
     def __init__(self, bootstrap: str, given: Mapping[str, str]) -> None:
-        settings: Config = {**COMMON, "bootstrap.servers": bootstrap, **given}
-        self._admin = made(AdminClient, settings)
-        self._ids: Futures = {}
-        self._ends: Futures = {}
+        self._settings: Config = {**COMMON, "bootstrap.servers": bootstrap, **given}
+        self._heard = Heard()
+        self._question = Question({}, {}, {})
         self._asked_at = 0.0
         self._leaders_until = 0.0
+
+    @cached_property
+    def _admin(self) -> AdminClient:
+        """Connected when it is needed: most runs of a consumer are too short for a forecast."""
+        return made(AdminClient, self._settings, self._heard)
 
     def ask(self, partitions: Iterable[KafkaPartition]) -> Question:
         """Ask for the ids and offsets of partitions."""
@@ -102,24 +108,36 @@ class Brokers:
         low, end = self._offsets(wanted, EARLIEST), self._offsets(wanted, LATEST)
         return Question(_ask_ids(self._admin, {topic for topic, _ in wanted}), low, end)
 
-    def ask_lows(self, partitions: Iterable[KafkaPartition]) -> Lows:
-        """Ask for the first offsets of partitions, on a connection of its own."""
-        return Lows(self._offsets(partitions, EARLIEST))
+    def partitions(self, topics: Iterable[str]) -> list[KafkaPartition]:
+        """The partitions of those topics that exist. Waits. Raises Unreachable."""
+        wanted = set(topics)
+        try:
+            there = self._admin.list_topics(timeout=TIMEOUT_SECONDS).topics
+        except ck.KafkaException as error:
+            raise self._heard.unreachable(self._admin, error) from error
+        known = [each for each in there.values() if each.topic in wanted]
+        return sorted((str(each.topic), int(n)) for each in known for n in each.partitions)
+
+    def bounds(self, partitions: Iterable[KafkaPartition]) -> dict[TopicPartition, Bounds]:
+        """The ids and offsets of the partitions that exist and have a leader. Waits. Raises
+        Unreachable."""
+        wanted = set(partitions)
+        there = wanted & set(self.partitions({topic for topic, _ in wanted}))
+        question = self.ask(there)
+        if not question.wait(TIMEOUT_SECONDS):
+            raise Unreachable(self._heard.why or f"no answer in {TIMEOUT_SECONDS:g} seconds")
+        found = question.known()
+        if there and not found:
+            question.answer()
+        return found
 
     def look(self, partitions: Iterable[KafkaPartition]) -> Look | None:
         """The answer to the previous call; None if it is still on its way, or nobody answered."""
-        if not (_answered(self._ids) and _answered(self._ends)):
+        if not self._question.wait():
             return None
-        try:
-            ids = _topic_ids(self._ids)
-        except Unreachable:
-            ids = {}
-        found = Look(self._asked_at, ids, _known_offsets(self._ends))
-        wanted = [*partitions]
-        self._asked_at = time.monotonic()
-        self._ids = _ask_ids(self._admin, {topic for topic, _ in wanted})
-        self._ends = self._offsets(wanted, LATEST)
-        return found if found.ids else None
+        found = self._question.look(self._asked_at)
+        self._asked_at, self._question = time.monotonic(), self.ask(partitions)
+        return found
 
     def reachable(self, seconds: float) -> bool:
         """Whether one of them answers within this time. Waits for it."""
@@ -165,19 +183,6 @@ class Brokers:
         described.add_done_callback(forget)
 
 
-def topic_id(bootstrap: str, given: Mapping[str, str], topic: str) -> str:
-    """The id of a topic at the brokers; empty if there is no such topic, or the brokers have no
-    ids. Asks them. Raises Unreachable, WrongSettingError."""
-    heard = Heard()
-    admin = made(AdminClient, {**COMMON, "bootstrap.servers": bootstrap, **given}, heard)
-    asked = _ask_ids(admin, [topic])
-    wait(asked.values(), TIMEOUT_SECONDS)
-    if not _answered(asked):
-        admin.poll(0)
-        raise Unreachable(heard.why or f"no answer in {TIMEOUT_SECONDS:g} seconds")
-    return _topic_ids(asked).get(topic, "")
-
-
 def _ask_ids(admin: AdminClient, topics: Iterable[str]) -> Futures:
     names = sorted(set(topics))
     if not names:
@@ -192,10 +197,6 @@ def _failed(error: ck.KafkaException) -> Future[Any]:
     failed: Future[Any] = Future()
     failed.set_exception(error)
     return failed
-
-
-def _answered(asked: Futures) -> bool:
-    return all(future.done() for future in asked.values())
 
 
 def _topic_ids(asked: Futures) -> dict[str, str]:

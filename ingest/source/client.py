@@ -1,12 +1,11 @@
 """What all clients of Kafka share: settings, their log, and the error when no broker answers."""
 
-import gc
 import logging
 import re
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from operator import methodcaller
-from typing import Any, Final, Protocol, TypeVar
+from typing import Any, Final, TypeVar
 
 import confluent_kafka as ck
 
@@ -98,12 +97,6 @@ PROTOCOL: Final = "ANNALS_KAFKA_SECURITY_PROTOCOL"
 GIVEN: Final = "ANNALS_KAFKA_* or ANNALS_LIBRDKAFKA_FILE"
 
 
-class Served(Protocol):
-    """A client of librdkafka. poll() hands out what it has to say."""
-
-    def poll(self, timeout: float, /) -> object: ...
-
-
 T = TypeVar("T")
 
 
@@ -150,9 +143,9 @@ class Heard:
         """A broker has accepted the login."""
         self._refused_at = -REFUSED_SECONDS
 
-    def unreachable(self, client: Served, error: ck.KafkaException) -> Unreachable:
+    def unreachable(self, client: Any, error: ck.KafkaException) -> Unreachable:
         """The error of a question that nobody answered."""
-        client.poll(0)
+        client.poll(0)  # it hands out what it has to say
         if error.args[0].code() in (ck.KafkaError._TRANSPORT, ck.KafkaError._TIMED_OUT):
             silent = f"Kafka at {self.place} does not answer. Is {PROTOCOL} the right one"
             return Unreachable(self.why or silent)
@@ -222,44 +215,13 @@ Headers = tuple[tuple[str, bytes | None], ...]
 
 # raw.headers(), with a check of its result, which Python leaves out of an optimized direct call.
 _call_headers = methodcaller("headers")
-# The name of a header whose bytes the client does not give.
+# The name of headers that the client does not give.
 NOT_READABLE = "(not readable)"
 
 
 def headers(raw: ck.Message) -> Headers:
-    """Pairs of name and value. Bytes of a name that are not UTF-8 are surrogates, as Python escapes
-    them. Of several such names only the first is given; others are NOT_READABLE."""
+    """Pairs of name and value. If a name is not UTF-8, the client gives none of them."""
     try:
         return tuple(_call_headers(raw) or ())
-    except (SystemError, UnicodeDecodeError) as error:
-        return _salvage(raw, error)
-
-
-def _salvage(raw: ck.Message, error: BaseException) -> Headers:
-    """What the client has built in spite of its error: confluent_kafka raises for each header name
-    that is not UTF-8, without its pair. The message keeps the pairs; the second call returns
-    them."""
-    names = (
-        each.object.decode("utf-8", "surrogateescape")
-        for each in _causes(error)
-        if isinstance(each, UnicodeDecodeError)
-    )
-    try:
-        pairs = _call_headers(raw)
     except (SystemError, UnicodeDecodeError):
-        return ((next(names, NOT_READABLE), None),)
-    found: list[tuple[str, bytes | None]] = []
-    for pair in pairs:
-        # Reading a name that is left out would end the process. This lists only what is there.
-        there: list[Any] = gc.get_referents(pair)
-        if len(there) < 2:
-            found.append((next(names, NOT_READABLE), there[0]))
-        else:
-            found.append((pair[0], pair[1]))
-    return tuple(found)
-
-
-def _causes(error: BaseException | None) -> Iterator[BaseException]:
-    while error is not None:
-        yield error
-        error = error.__cause__ or error.__context__
+        return ((NOT_READABLE, None),)

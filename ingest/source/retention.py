@@ -3,18 +3,15 @@ ones come. It may wait: never called by the thread of the consumer's loop."""
 
 import logging
 import time
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 
 import confluent_kafka as ck
-from confluent_kafka.admin import (  # type: ignore[attr-defined]
-    AdminClient,
-    ConfigResource,
-    ResourceType,
-)
+from confluent_kafka.admin import ConfigResource, ResourceType  # type: ignore[attr-defined]
 
 from ingest.forecast import Log, Outlook, Retention, Seen, forecast
-from ingest.source.brokers import Bounds
-from ingest.source.client import COMMON, TIMEOUT_SECONDS, Config, Heard, made
+from ingest.source.brokers import Bounds, Brokers
+from ingest.source.client import TIMEOUT_SECONDS
+from ingest.source.kafka import reader
 from ingest.source.message import KafkaPartition
 
 logger = logging.getLogger(__name__)
@@ -29,28 +26,16 @@ OVERHEAD_BYTES = 20
 SAMPLE = 100
 
 
-class Forecaster:
+class Forecaster(Brokers):
     """Keeps its connections and answers. Not thread-safe. given: librdkafka settings."""
 
     def __init__(self, bootstrap: str, given: Mapping[str, str]) -> None:
-        self._settings: Config = {**COMMON, "bootstrap.servers": bootstrap, **given}
-        self._heard = Heard()
-        self._admin_client: AdminClient | None = None
+        super().__init__(bootstrap, given)
         self._consumer: ck.Consumer | None = None
         self._retention: dict[str, Retention | None] = {}
         self._refreshed_at = 0.0
         self._sizes: dict[str, float] = {}
         self._seen: dict[KafkaPartition, Seen] = {}
-
-    def partitions(self, topics: Iterable[str]) -> list[KafkaPartition]:
-        """The partitions of those topics that exist. Raises Unreachable."""
-        wanted = set(topics)
-        try:
-            there = self._admin.list_topics(timeout=TIMEOUT_SECONDS).topics
-        except ck.KafkaException as error:
-            raise self._heard.unreachable(self._admin, error) from error
-        known = [each for each in there.values() if each.topic in wanted]
-        return sorted((str(each.topic), int(n)) for each in known for n in each.partitions)
 
     def outlook(
         self,
@@ -61,7 +46,7 @@ class Forecaster:
         a partition that was never read. seen: what an earlier run saw. Raises Unreachable."""
         self._refresh({topic for topic, _ in positions})
         self._seen = {**(seen or {}), **self._seen}
-        bounds = self.bounds(positions)
+        bounds = {source.kafka: found for source, found in self.bounds(positions).items()}
         at = time.time()
         try:
             return self._forecasts(positions, bounds, self._rates(bounds, at), at)
@@ -71,35 +56,6 @@ class Forecaster:
     def close(self) -> None:
         if self._consumer is not None:
             self._consumer.close()
-
-    @property
-    def _admin(self) -> AdminClient:
-        """Connected when it is needed: most runs of a consumer are shorter than that."""
-        if self._admin_client is None:
-            self._admin_client = made(AdminClient, self._settings, self._heard)
-        return self._admin_client
-
-    def bounds(self, partitions: Iterable[KafkaPartition]) -> dict[KafkaPartition, Bounds]:
-        """The first offset and the end offset of the partitions that exist. Raises Unreachable."""
-        wanted = set(partitions)
-        there = wanted & set(self.partitions({topic for topic, _ in wanted}))
-        reader = self._reader()
-        found = {}
-        failed: ck.KafkaException | None = None
-        for place in there:
-            try:
-                low, end = reader.get_watermark_offsets(
-                    ck.TopicPartition(*place), timeout=TIMEOUT_SECONDS
-                )
-            except ck.KafkaException as error:
-                # Without a leader, for example: the others have a forecast nevertheless.
-                logger.warning("the offsets of %s[%d] are not known: %s", *place, error)
-                failed = error
-                continue
-            found[place] = (int(low), int(end))
-        if failed is not None and not found:
-            raise self._heard.unreachable(reader, failed) from failed
-        return found
 
     def _refresh(self, topics: Collection[str]) -> None:
         """Ask for the configuration of these topics, if it is not known or old."""
@@ -129,7 +85,7 @@ class Forecaster:
             self._retention[resource.name] = Retention.of(found)
 
     def _rates(
-        self, bounds: Mapping[KafkaPartition, tuple[int, int]], at: float
+        self, bounds: Mapping[KafkaPartition, Bounds], at: float
     ) -> dict[KafkaPartition, float]:
         """Offsets per second that came since the ends were seen before; 0 where none were seen."""
         for place, (_, end) in bounds.items():
@@ -143,7 +99,7 @@ class Forecaster:
     def _forecasts(
         self,
         positions: Mapping[KafkaPartition, int | None],
-        bounds: Mapping[KafkaPartition, tuple[int, int]],
+        bounds: Mapping[KafkaPartition, Bounds],
         rates: Mapping[KafkaPartition, float],
         at: float,
     ) -> dict[KafkaPartition, Outlook]:
@@ -194,31 +150,5 @@ class Forecaster:
 
     def _reader(self) -> ck.Consumer:
         if self._consumer is None:
-            self._consumer = made(
-                ck.Consumer,
-                {
-                    **self._settings,
-                    "group.id": "annals-peek",
-                    "enable.auto.commit": False,
-                    # The message at an offset may be gone by now.
-                    "auto.offset.reset": "earliest",
-                    # The end of a partition is an answer too.
-                    "enable.partition.eof": True,
-                    "fetch.message.max.bytes": 65_536,
-                    "queued.min.messages": 1,
-                    "fetch.wait.max.ms": 100,
-                },
-                self._heard,
-            )
+            self._consumer = reader(self._settings, self._heard)
         return self._consumer
-
-
-def bounds(
-    bootstrap: str, given: Mapping[str, str], partitions: Iterable[KafkaPartition]
-) -> dict[KafkaPartition, Bounds]:
-    """The first and the end offset of each partition that exists. Raises Unreachable."""
-    asked = Forecaster(bootstrap, given)
-    try:
-        return asked.bounds(partitions)
-    finally:
-        asked.close()

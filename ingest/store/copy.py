@@ -32,6 +32,7 @@ _INTEGER = Struct(">ii").pack
 _NULL = _LENGTH(-1)
 _JSONB = 1  # the format's version byte before the text
 
+Piece = bytes | memoryview
 _COLUMNS = ("id", "version", "data", "updated_at", "client_id", "author", "type")
 
 
@@ -40,19 +41,10 @@ def columns(entity: Entity) -> tuple[str, ...]:
     return _COLUMNS if entity.parent is None else (*_COLUMNS, "product_instance_id")
 
 
-def encode_rows(records: Iterable[Record]) -> Iterator[bytes]:
-    """Rows in binary COPY format, in chunks of at least CHUNK_BYTES."""
-    pieces: list[bytes | memoryview] = []
-    size = 0
+def encode_rows(records: Iterable[Record]) -> Iterator[Piece]:
+    """Rows in binary COPY format, in pieces."""
     for record in records:
-        start, data, end = _pieces(record)
-        pieces += (start, data, end)
-        size += len(start) + len(data) + len(end)
-        if size >= CHUNK_BYTES:
-            yield b"".join(pieces)
-            pieces, size = [], 0
-    if pieces:
-        yield b"".join(pieces)
+        yield from _pieces(record)
 
 
 def encode_row(record: Record) -> bytes:
@@ -60,7 +52,7 @@ def encode_row(record: Record) -> bytes:
     return b"".join(_pieces(record))
 
 
-def _pieces(record: Record) -> tuple[bytes, bytes | memoryview, bytes]:
+def _pieces(record: Record) -> tuple[bytes, Piece, bytes]:
     """A row, with its document in the middle."""
     _, id, version, kind, updated_at, client_id, author, application, data = astuple(record)
     ident = id.encode()
@@ -113,10 +105,10 @@ class RowsDroppedError(psycopg.OperationalError):
 
 
 def copy(
-    connection: Connection, table: sql.Identifier, names: Iterable[str], rows: Iterable[bytes]
+    connection: Connection, table: sql.Identifier, names: Iterable[str], rows: Iterable[Piece]
 ) -> int:
-    """COPY rows in PostgreSQL's binary format, one or many in each of `rows`, in chunks of at least
-    CHUNK_BYTES. Returns how many PostgreSQL took."""
+    """COPY rows in PostgreSQL's binary format, given in pieces, in chunks of at least CHUNK_BYTES.
+    Returns how many PostgreSQL took."""
     statement = sql.SQL("COPY {table} ({names}) FROM STDIN (FORMAT binary)").format(
         table=table, names=sql.SQL(", ").join(map(sql.Identifier, names))
     )
@@ -126,13 +118,14 @@ def copy(
         raise of_shard(error, table.as_string(connection).strip('"')) from error
 
 
-def _send(connection: Connection, statement: sql.Composed, rows: Iterable[bytes]) -> int:
+def _send(connection: Connection, statement: sql.Composed, rows: Iterable[Piece]) -> int:
     with connection.cursor() as cursor:
         with cursor.copy(statement) as stream:
-            pieces, size = [HEADER], len(HEADER)
-            for row in rows:
-                pieces.append(row)
-                size += len(row)
+            pieces: list[Piece] = [HEADER]
+            size = len(HEADER)
+            for piece in rows:
+                pieces.append(piece)
+                size += len(piece)
                 if size >= CHUNK_BYTES:
                     stream.write(b"".join(pieces))
                     pieces, size = [], 0

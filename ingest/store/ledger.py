@@ -3,14 +3,15 @@
 import logging
 import time
 from collections.abc import Container, Mapping, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
-import msgspec
 import psycopg
+from msgspec.structs import astuple
 
+from ingest.forecast import Outlook
 from ingest.models import Pace
 from ingest.source.message import CUT, LastMessage, TopicPartition
-from ingest.store.batch import Claim, OffsetGap
+from ingest.store.batch import Claim, PartitionProgress
 
 logger = logging.getLogger(__name__)
 
@@ -21,23 +22,15 @@ class Fenced(Exception):
     """Another consumer has claimed or advanced one of these partitions since."""
 
 
-@dataclass(frozen=True, slots=True)
-class Advance:
-    """The effect of one batch on one partition. Counts are messages; newest_timestamp is in
-    milliseconds since the epoch, -1 if unknown."""
+class Move(NamedTuple):
+    """What one batch has of one partition. stored, repeated: how many of the messages that it read.
+    high_watermark: the end offset at the broker, None if not known."""
 
     claim: Claim
-    start: int
-    next: int
-    read: int
+    progress: PartitionProgress
     stored: int
     repeated: int
-    expired: int
-    quarantined: int
-    newest_timestamp: int
     high_watermark: int | None
-    gaps: Sequence[OffsetGap] = ()
-    last: LastMessage | None = None
 
 
 def claim(
@@ -139,43 +132,40 @@ FROM unnest(%s::text[], %s::text[], %s::int[], %s::bigint[], %s::bigint[], %s::b
 WHERE l.topic = v.topic AND l.topic_id = v.topic_id AND l.partition = v.partition
     AND l.epoch = v.epoch AND l.next_offset = v.start
 """
+_GAP = """
+INSERT INTO ingest_gap (topic, topic_id, partition, start_offset, end_offset, lost, noticed_at)
+VALUES (%s, %s, %s, %s, %s, true, now())
+"""
 
 
-def advance(connection: Connection, moves: Sequence[Advance]) -> None:
+def advance(connection: Connection, moves: Sequence[Move]) -> None:
     """Advance partitions, in a transaction. Raises Fenced: it must be rolled back."""
     rows = [
         (
-            *_place(move.claim),
-            move.start,
-            move.next,
-            move.read,
-            move.stored,
-            move.repeated,
-            move.expired,
-            move.quarantined,
-            sum(gap.end - gap.start for gap in move.gaps if not gap.lost),
-            sum(gap.end - gap.start for gap in move.gaps if gap.lost),
-            move.newest_timestamp,
-            move.high_watermark,
-            *(msgspec.structs.astuple(move.last) if move.last else (None, None, None)),
+            *_place(claim),
+            done.start,
+            done.next,
+            done.read,
+            stored,
+            repeated,
+            done.expired,
+            done.read - done.expired - stored - repeated,
+            sum(gap.end - gap.start for gap in done.gaps if not gap.lost),
+            sum(gap.end - gap.start for gap in done.gaps if gap.lost),
+            done.newest_timestamp,
+            high,
+            *(astuple(LastMessage.of(done.last)) if done.last else (None, None, None)),
         )
-        for move in moves
+        for claim, done, stored, repeated, high in moves
     ]
     cursor = connection.execute(_ADVANCE, [list(column) for column in zip(*rows, strict=True)])
     if cursor.rowcount != len(moves):
         raise Fenced
     # Offsets that never were messages are counted only: a transaction marker would be a row each.
-    gaps = [(move.claim.source, gap) for move in moves for gap in move.gaps if gap.lost]
-    if gaps:
-        with connection.cursor() as many:
-            many.executemany(
-                "INSERT INTO ingest_gap (topic, topic_id, partition, start_offset, end_offset,"
-                " lost, noticed_at) VALUES (%s, %s, %s, %s, %s, %s, now())",
-                [
-                    (source.topic, source.topic_id, source.partition, gap.start, gap.end, gap.lost)
-                    for source, gap in gaps
-                ],
-            )
+    for move in moves:
+        for gap in move.progress.gaps:
+            if gap.lost:
+                connection.execute(_GAP, (*astuple(move.claim.source), gap.start, gap.end))
 
 
 # Citus refuses now() in a CASE of what an UPDATE sets.
@@ -216,23 +206,15 @@ WHERE l.topic = mine.topic AND l.topic_id = mine.topic_id AND l.partition = mine
 """
 
 
-@dataclass(frozen=True, slots=True)
-class Foreseen:
-    """When messages are lost: see ingest.models.Ledger. loss_at: seconds since 1970."""
-
-    loss_at: float | None
-    kept_seconds: float | None
-    arriving_rate: float
-
-
 def foresee(
-    connection: Connection, found: Mapping[Claim, Foreseen], reading_rate: float | None
+    connection: Connection, found: Mapping[Claim, Outlook], reading_rate: float | None
 ) -> None:
     """Record when messages of these partitions are lost. A row that a write has locked is passed
     over, as in heartbeat(). reading_rate: None if it was not measured."""
     rows = [
-        (*_place(claim), each.loss_at, each.kept_seconds, each.arriving_rate)
+        (*_place(claim), each.forecast.at, each.forecast.kept, each.log.arriving)
         for claim, each in found.items()
+        if each.forecast is not None
     ]
     if rows:
         columns = [list(column) for column in zip(*rows, strict=True)]

@@ -8,47 +8,34 @@ from typing import Any
 from psycopg.types.json import Jsonb
 
 from history.base import clock
+from ingest.source.client import Headers
 from ingest.source.decode import guess_day
 from ingest.source.message import Message, TopicPartition
 from ingest.source.names import named, service
 from ingest.store.batch import Claim, PartitionProgress, Reject
 from ingest.store.ledger import Connection
 
-Headers = tuple[tuple[str, bytes | None], ...]
-
-# What JSONB cannot hold. Bytes that are not UTF-8 are surrogates, as Python escapes them.
+# What PostgreSQL cannot store in a text.
 _NOT_STORABLE = re.compile("[\0\ud800-\udfff]")
 
 
 def to_json(headers: Headers) -> list[list[Any]]:
-    """Pairs of name (text, or {"hex": bytes} if JSONB cannot hold it) and hex value."""
-    return [[_name(name), None if value is None else value.hex()] for name, value in headers]
+    """Pairs of name and hex value."""
+    return [
+        [storable_text(name), None if value is None else value.hex()] for name, value in headers
+    ]
 
 
 def from_json(stored: list[list[Any]]) -> Headers:
-    """The headers that to_json() was given."""
+    """The headers that to_json() was given. Releases before 0.2 kept some names as {"hex": ...}."""
     return tuple(
-        (
-            name if isinstance(name, str) else _decode(bytes.fromhex(name["hex"])),
-            None if value is None else bytes.fromhex(value),
-        )
-        for name, value in stored
+        (str(name), None if value is None else bytes.fromhex(value)) for name, value in stored
     )
 
 
 def storable_text(text: str) -> str:
     """The text with escapes for what PostgreSQL cannot store."""
     return _NOT_STORABLE.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
-
-
-def _name(name: str) -> str | dict[str, str]:
-    if _NOT_STORABLE.search(name) is None:
-        return name
-    return {"hex": name.encode("utf-8", "surrogateescape").hex()}
-
-
-def _decode(raw: bytes) -> str:
-    return raw.decode("utf-8", "surrogateescape")
 
 
 FIRST_PAUSE_SECONDS = 60

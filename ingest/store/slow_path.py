@@ -2,7 +2,7 @@
 
 import logging
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import date
 
@@ -31,26 +31,17 @@ Key = tuple[str, int, int]
 _NUMBERS = msgspec.json.Decoder(list[int])
 
 # Each key is looked up by primary key: ingest.store.session has the settings for that. JSON arrays,
-# one per column, are cheaper to build and to parse than SQL arrays and rows.
+# one per column, are cheaper to build and to parse than SQL arrays and rows. {stored_at}: the time
+# of the row that has the version; of a block, that of its newest version.
 _LOOK_UP = """
 SELECT coalesce(json_agg(k.n - 1), '[]')::text FROM (
     SELECT n, id, version::int AS version,
         'epoch'::timestamptz + moment::bigint * interval '1 microsecond' AS at
     FROM ROWS FROM (json_array_elements_text(%s::json), json_array_elements_text(%s::json),
         json_array_elements_text(%s::json)) WITH ORDINALITY AS u(id, moment, version, n)
-) k JOIN {table} t ON t.id = k.id AND t.updated_at = k.at AND t.version = k.version
-WHERE t.updated_at >= %s::timestamptz AND t.updated_at < %s::timestamptz
-"""
-
-_LOOK_UP_IN_BLOCKS = """
-SELECT coalesce(json_agg(k.n - 1), '[]')::text FROM (
-    SELECT n, id, version::int AS version,
-        'epoch'::timestamptz + moment::bigint * interval '1 microsecond' AS at
-    FROM ROWS FROM (json_array_elements_text(%s::json), json_array_elements_text(%s::json),
-        json_array_elements_text(%s::json)) WITH ORDINALITY AS u(id, moment, version, n)
-) k JOIN {versions} t ON t.id = k.id AND t.stored_at >= k.at AND t.updated_at = k.at
+) k JOIN {table} t ON t.id = k.id AND t.{stored_at} >= k.at AND t.updated_at = k.at
     AND t.version = k.version
-WHERE t.stored_at >= %s::timestamptz AND t.stored_at < %s::timestamptz
+WHERE t.{stored_at} >= %s::timestamptz AND t.{stored_at} < %s::timestamptz
 """
 
 # Not compressed, and kept whole: these rows are read once.
@@ -85,16 +76,10 @@ FROM (
 """
 
 
-@dataclass(frozen=True, slots=True)
-class Split:
-    """Rows with a new key (fresh), and rows whose key is stored or came before (known)."""
-
-    fresh: list[Row]
-    known: list[Row]
-
-
-def split(connection: Connection, entity: Entity, rows: Iterable[Row]) -> Split:
-    """Separate new rows from repeats. The order within each stays."""
+def split(
+    connection: Connection, entity: Entity, rows: Iterable[Row]
+) -> tuple[list[Row], list[Row]]:
+    """Rows with a new key, and rows whose key is stored or came before, each in their order."""
     firsts: dict[Key, Row] = {}
     later = [row for row in rows if firsts.setdefault(key(row), row) is not row]
     fresh: list[Row] = []
@@ -103,7 +88,7 @@ def split(connection: Connection, entity: Entity, rows: Iterable[Row]) -> Split:
         stored = _look_up(connection, entity, day, candidates)
         for number, each in enumerate(candidates):
             (known if number in stored else fresh).append(firsts[each])
-    return Split(fresh, known + later)
+    return fresh, known + later
 
 
 def _look_up(
@@ -112,21 +97,14 @@ def _look_up(
     """The places of the keys that are stored."""
     # A day of a topic that is read again may be packed, and may have plain rows beside its blocks.
     if days.is_packed(connection, entity.table, day):
-        query = sql.SQL(_LOOK_UP_IN_BLOCKS).format(versions=sql.SQL(versions(entity)))
+        table, stored_at = sql.SQL(versions(entity)), "stored_at"
     else:
-        query = sql.SQL(_LOOK_UP).format(table=sql.Identifier(entity.table))
+        table, stored_at = sql.SQL(entity.table), "updated_at"
+    query = sql.SQL(_LOOK_UP).format(table=table, stored_at=sql.Identifier(stored_at))
     arrays = [msgspec.json.encode(column).decode() for column in zip(*keys, strict=True)]
     found = connection.execute(query, (*arrays, *days.bounds(day)), prepare=False).fetchone()
     assert found is not None  # an aggregate is one row  # noqa: S101
     return frozenset(_NUMBERS.decode(str(found[0])))
-
-
-def stage(
-    connection: Connection, entity: Entity, numbers: Mapping[int, int], rows: Sequence[Row]
-) -> None:
-    """COPY repeats into the staging table, for divergent(). numbers: each row's, by its id()."""
-    encoded = (numbered(numbers[id(row)], encode_row(row.record)) for row in rows)
-    copy(connection, _stage(entity), ("n", *columns(entity)), encoded)
 
 
 def make_stage(connection: Connection, entity: Entity) -> None:
@@ -267,17 +245,17 @@ class _Slowly:
 
     def _round(self, rows: Sequence[Row]) -> list[Row]:
         """Store the first row of each new key. Returns the rows to look at again."""
-        parts = split(self._connection, self._entity, rows)
-        refused = halve(self._connection, self._copy, parts.fresh, conflicts=self._isolate)
+        fresh, known = split(self._connection, self._entity, rows)
+        refused = halve(self._connection, self._copy, fresh, conflicts=self._isolate)
         missing = {key(each.row) for each in refused}
         again = [each.row for each in refused if self._is_new_conflict(each)]
         retried = {id(row) for row in again}
         self._reject(each for each in refused if id(each.row) not in retried)
         if not missing:
-            self._known += parts.known
+            self._known += known
             return []
         same_key: list[Row] = []
-        for row in parts.known:
+        for row in known:
             (same_key if key(row) in missing else self._known).append(row)
         return again + self._storable(same_key)
 
@@ -308,11 +286,14 @@ class _Slowly:
         return [row for row in rows if id(row) not in bad]
 
     def _stage(self, rows: Sequence[Row]) -> list[Refused]:
+        """COPY repeats with their numbers into the staging table, for divergent()."""
         make_stage(self._connection, self._entity)
         numbers = {id(row): number for number, row in enumerate(rows)}
 
         def attempt(part: Sequence[Row]) -> None:
-            stage(self._connection, self._entity, numbers, part)
+            encoded = (numbered(numbers[id(row)], encode_row(row.record)) for row in part)
+            names = ("n", *columns(self._entity))
+            copy(self._connection, _stage(self._entity), names, encoded)
 
         return halve(self._connection, attempt, rows)
 

@@ -2,9 +2,10 @@
 PostgreSQL cannot store, by the slow path, which finds repeats and bad rows."""
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
+from itertools import chain
 
 import psycopg
 from psycopg import errors
@@ -12,11 +13,11 @@ from psycopg import errors
 from history.daily.window import Window
 from history.entities import BY_NAME, Entity
 from history.search_index.keys import Fingerprint, KeyRow, NewKeys
-from ingest.source.message import LastMessage, Message, TopicPartition
+from ingest.source.message import Message, TopicPartition
 from ingest.store import ledger, missing_days, rejects, session, unstored
 from ingest.store.batch import Batch, Claim, Reject, Row
 from ingest.store.fast_path import copy_rows, index
-from ingest.store.ledger import Advance, Connection
+from ingest.store.ledger import Connection, Move
 from ingest.store.missing_days import kept
 from ingest.store.session import Session
 from ingest.store.slow_path import Outcome, store_deduplicated, store_isolated
@@ -98,7 +99,12 @@ class Writer(Session):
                 rejects.settle_read_again(connection, bad, batch.progress, claims)
                 unstored.note(connection, result.repeated, batch.expired, batch.progress)
                 written = _count(batch, result)
-                ledger.advance(connection, _moves(batch, claims, high, written))
+                stored, repeated = written.stored, written.repeated
+                moves = [
+                    Move(claims[at], batch.progress[at], stored[at], repeated[at], high.get(at))
+                    for at in sorted(batch.progress)
+                ]
+                ledger.advance(connection, moves)
                 return written
         except errors.CheckViolation as error:
             if not missing_partition(error):
@@ -122,50 +128,16 @@ class Writer(Session):
         self._slow_batches_left[entity.name] = SLOW_PATH_BATCHES if slow else left - 1
 
 
-def _moves(
-    batch: Batch,
-    claims: Mapping[TopicPartition, Claim],
-    high: Mapping[TopicPartition, int | None],
-    written: Written,
-) -> list[Advance]:
-    moves = []
-    for source in sorted(batch.progress):
-        progress = batch.progress[source]
-        stored, repeated = written.stored.get(source, 0), written.repeated.get(source, 0)
-        moves.append(
-            Advance(
-                claim=claims[source],
-                start=progress.start,
-                next=progress.next,
-                read=progress.read,
-                stored=stored,
-                repeated=repeated,
-                expired=progress.expired,
-                quarantined=progress.read - progress.expired - stored - repeated,
-                newest_timestamp=progress.newest_timestamp,
-                high_watermark=high.get(source),
-                gaps=progress.gaps,
-                last=None if progress.last is None else LastMessage.of(progress.last),
-            )
-        )
-    return moves
-
-
 def _keys(batch: Batch, result: Outcome) -> list[KeyRow]:
     """The business keys of the rows that are in the tables now: a refused row has none."""
     if not result.rejects:
         return batch.keys
-    keys = NewKeys()
-    for row in _stored(batch, result):
-        keys.add(row.record)
-    return keys.rows()
-
-
-def _stored(batch: Batch, result: Outcome) -> Iterator[Row]:
-    """The rows that are in the tables now."""
     refused = {id(reject.message) for reject in result.rejects}
-    for rows in batch.rows.values():
-        yield from (row for row in rows if id(row.message) not in refused)
+    keys = NewKeys()
+    for row in chain.from_iterable(batch.rows.values()):
+        if id(row.message) not in refused:
+            keys.add(row.record)
+    return keys.rows()
 
 
 def _count(batch: Batch, result: Outcome) -> Written:

@@ -1,9 +1,12 @@
 """Notes the offsets of a batch that brought no new row: repeated, expired, without a message."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime, time
+from itertools import groupby
 from typing import NamedTuple
+
+from msgspec.structs import astuple
 
 from history.daily.window import Window
 from history.record import UNSTORED_SPAN
@@ -50,7 +53,8 @@ def note(
     expired: Iterable[Row],
     read: Mapping[TopicPartition, PartitionProgress],
 ) -> None:
-    """Note what of a batch was not stored, inside the caller's transaction."""
+    """Note what of a batch was not stored, inside the caller's transaction. No row is longer than
+    UNSTORED_SPAN."""
     again = _offsets(repeated)
     old = _offsets(row.message for row in expired)
     for source, progress in read.items():
@@ -59,13 +63,14 @@ def note(
         ]
         found += _runs(again.get(source.kafka, ()), "repeated")
         found += _runs(old.get(source.kafka, ()), "expired")
-        if found:
-            rows = [
-                (source.topic, source.topic_id, source.partition, *columns)
-                for columns in _rows(_joined(found))
-            ]
-            with connection.cursor() as cursor:
-                cursor.executemany(_ADD, rows)
+        pieces = sorted(piece for run in found for piece in _cut(run))
+        for _, few in groupby(pieces, lambda piece: piece.start // UNSTORED_SPAN):
+            runs = [*few]
+            columns = (
+                [offset for run in runs if run.kind == kind for offset in (run.start, run.end)]
+                for kind in KINDS
+            )
+            connection.execute(_ADD, (*astuple(source), runs[0].start, runs[-1].end, *columns))
 
 
 def remove_old(connection: Connection, window: Window) -> int:
@@ -91,53 +96,15 @@ def _offsets(messages: Iterable[Message]) -> dict[KafkaPartition, list[int]]:
 
 def _runs(offsets: Iterable[int], kind: str) -> Iterator[UnstoredRange]:
     """A run for each series of offsets without a hole."""
-    start = end = -1
-    for offset in sorted(offsets):
-        if offset != end:
-            if end > start:
-                yield UnstoredRange(start, end, kind)
-            start = offset
-        end = offset + 1
-    if end > start:
-        yield UnstoredRange(start, end, kind)
+    for _, run in groupby(enumerate(sorted(offsets)), lambda pair: pair[1] - pair[0]):
+        series = [offset for _, offset in run]
+        yield UnstoredRange(series[0], series[-1] + 1, kind)
 
 
-def _joined(found: Sequence[UnstoredRange]) -> Iterator[UnstoredRange]:
-    """The same in order: neighbours with one outcome as one run, none longer than UNSTORED_SPAN."""
-    open_: UnstoredRange | None = None
-    for run in sorted(found):
-        if open_ and open_.end == run.start and open_.kind == run.kind:
-            open_ = UnstoredRange(open_.start, run.end, run.kind)
-            continue
-        yield from _cut(open_)
-        open_ = run
-    yield from _cut(open_)
-
-
-def _cut(run: UnstoredRange | None) -> Iterator[UnstoredRange]:
-    if run is None:
-        return
-    for start in range(run.start, run.end, UNSTORED_SPAN):
-        yield UnstoredRange(start, min(start + UNSTORED_SPAN, run.end), run.kind)
-
-
-def _rows(
-    runs: Iterable[UnstoredRange],
-) -> Iterator[tuple[int, int, list[int], list[int], list[int]]]:
-    """First offset, end, and the runs of each kind, for each row."""
-    row: list[UnstoredRange] = []
-    for run in runs:
-        if row and run.end - row[0].start > UNSTORED_SPAN:
-            yield _columns(row)
-            row = []
-        row.append(run)
-    if row:
-        yield _columns(row)
-
-
-def _columns(row: Sequence[UnstoredRange]) -> tuple[int, int, list[int], list[int], list[int]]:
-    repeated, expired, skipped = (
-        [offset for run in row if run.kind == kind for offset in (run.start, run.end)]
-        for kind in KINDS
-    )
-    return row[0].start, row[-1].end, repeated, expired, skipped
+def _cut(run: UnstoredRange) -> Iterator[UnstoredRange]:
+    """The run, cut at each multiple of UNSTORED_SPAN."""
+    start = run.start
+    while start < run.end:
+        end = min(run.end, start - start % UNSTORED_SPAN + UNSTORED_SPAN)
+        yield UnstoredRange(start, end, run.kind)
+        start = end

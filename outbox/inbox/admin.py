@@ -8,8 +8,7 @@ from django.utils.translation import gettext_lazy as _
 from django.utils.translation import ngettext
 
 from outbox.inbox.models import Waiting
-from outbox.inbox.queue import headers_from
-from outbox.inbox.status import discard, retry
+from outbox.inbox.queue import discard, headers_from, retry
 from outbox.read_only import ReadOnly
 
 _SHOWN_BYTES = 20_000

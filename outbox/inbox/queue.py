@@ -158,8 +158,7 @@ UPDATE inbox_message SET due_at = timestamptz 'epoch' WHERE state = 'new' AND du
 """
 _DONE = f"""
 WITH gone AS (
-    DELETE FROM inbox_message WHERE id = %(id)s AND state = 'processing'
-        AND attempts = %(attempts)s
+    DELETE FROM inbox_message WHERE id = %(id)s AND state = %(state)s AND attempts = %(attempts)s
     RETURNING handler, identity, clock_timestamp() AS at
 ), next AS ({_NEXT})
 INSERT INTO inbox_done (handler, identity, done_at, slot)
@@ -276,7 +275,39 @@ def limit(seconds: float, alias: str) -> None:
 def done(turn: Turn, alias: str) -> bool:
     """Write, in the transaction of the effect, that the message is processed; the next of its chain
     is due. False: it is not ours any more, and the effect must not stay."""
-    return _execute(_DONE, turn.given, alias) == 1
+    return _execute(_DONE, {**turn.given, "state": "processing"}, alias) == 1
+
+
+# The chain is nobody else's meanwhile.
+_CHOSEN = f"""
+SELECT id, handler, chain, attempts, state, pg_try_advisory_xact_lock({CHAIN_LOCK})
+FROM inbox_message AS m WHERE id = ANY(%s) AND state IN ('dead', 'failed') ORDER BY id
+"""  # noqa: S608 - our own constants
+_RETRY = """
+UPDATE inbox_message SET state = 'failed', attempts = 0, holds = true, due_at = timestamptz 'epoch'
+WHERE id = %(id)s AND state = %(state)s AND attempts = %(attempts)s
+"""
+
+
+def retry(ids: Collection[int], alias: str) -> list[int]:
+    """Have dead letters and failed messages tried again at once; returns those."""
+    return _on_chosen(_RETRY, ids, alias)
+
+
+def discard(ids: Collection[int], alias: str) -> list[int]:
+    """Give up dead letters and failed messages: they count as processed, and the later messages of
+    their keys go on. Returns those that were given up."""
+    return _on_chosen(_DONE, ids, alias)
+
+
+def _on_chosen(statement: str, ids: Collection[int], alias: str) -> list[int]:
+    names = ("id", "handler", "chain", "attempts", "state", "free")
+    with transaction.atomic(using=alias), connections[alias].cursor() as cursor:
+        cursor.execute(_CHOSEN, [list(ids)])
+        chosen = [dict(zip(names, row, strict=True)) for row in cursor.fetchall()]
+        return [
+            each["id"] for each in chosen if each["free"] and _execute(statement, each, alias) == 1
+        ]
 
 
 def failed(turn: Turn, error: str, pause: float, alias: str) -> None:

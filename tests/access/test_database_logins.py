@@ -13,6 +13,7 @@ from annals.embedded.postgres import Postgres
 from history.database.session import SESSION
 from history.partitions.exclusive import RUN_LOCK
 from tests.consuming import Database, command
+from tests.forked import forking
 from tests.processes import own_database
 
 LOCK_OUT = {
@@ -22,7 +23,7 @@ LOCK_OUT = {
     "row_security": "off",
     "timezone": "'Asia/Tokyo'",
     "datestyle": "'SQL, DMY'",
-    "transaction_timeout": "'1ms'",
+    "transaction_timeout": "'200ms'",
     "idle_session_timeout": "'1ms'",
     "exit_on_error": "on",
     "array_nulls": "off",
@@ -51,16 +52,17 @@ def test_a_login_that_changed_its_own_settings_can_still_write(
         for name, value in LOCK_OUT.items():
             plain.execute(f"ALTER ROLE CURRENT_USER SET {name} = {value}")
         plain.execute("ALTER ROLE CURRENT_USER SET statement_timeout = 0")
+    names = [*SESSION, "transaction_timeout"]
     try:
         done = command(
             environment(database, logins.WEB, tmp_path),
             *("shell", "-c"),
             "from django.db import connection as c; from history.models import Person;"
             " Person.objects.create(login='x', full_name='x'); k = c.cursor();"
-            f" print([k.execute('SHOW ' + n) and k.fetchone()[0] for n in {list(SESSION)}])",
+            f" print([k.execute('SHOW ' + n) and k.fetchone()[0] for n in {names}])",
         )
         assert done.returncode == 0, done.stderr
-        assert str(list(SESSION.values())) in done.stdout
+        assert str([*SESSION.values(), "0"]) in done.stdout
     finally:
         for name in (*LOCK_OUT, "statement_timeout"):
             database.execute(f"ALTER ROLE {logins.WEB} RESET {name}")
@@ -88,3 +90,16 @@ def test_a_test_database_has_the_rights_of_grants(database: Database) -> None:
         with psycopg.connect(database.url_of(login)) as plain:
             query = "SELECT has_database_privilege(current_database(), 'TEMPORARY')"
             assert plain.execute(query).fetchone() == (allowed,)
+
+
+def test_a_consumer_whose_session_lost_its_settings_does_not_start(
+    database: Database, tmp_path: Path
+) -> None:
+    """A pooler drops them: PgBouncer with ignore_startup_parameters = options."""
+    env = environment(database, logins.CONSUMER, tmp_path)
+    lost = {"history.database.session.SESSION_MARK": "annals.lost"}
+    done = forking().run(
+        "consume", env=env | {"KAFKA_BOOTSTRAP_SERVERS": "127.0.0.1:1"}, constants=lost
+    )
+    assert done.code == 1
+    assert "A pooler between Annals and PostgreSQL drops the settings" in done.err

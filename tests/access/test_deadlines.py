@@ -1,4 +1,4 @@
-"""Every request has a deadline, and a share if it is dear."""
+"""Every request has a deadline, and a share if it is expensive."""
 
 import math
 import threading
@@ -62,7 +62,7 @@ def short(settings: Any, transactional_db: None) -> Iterator[None]:
 
 @pytest.fixture
 def full(monkeypatch: pytest.MonkeyPatch) -> Share:
-    """All dear questions share one place, and none waits for it."""
+    """All expensive questions share one place, and none waits for it."""
     monkeypatch.setattr(worker_shares, "WAIT_S", 0.0)
     share = Share(1)
     monkeypatch.setattr(worker_shares, "_share", share)
@@ -110,15 +110,21 @@ def test_a_share_runs_some_and_lets_some_wait(monkeypatch: pytest.MonkeyPatch) -
 
 
 @pytest.mark.django_db
-def test_dear_questions_are_refused_while_others_are_answered(
+def test_expensive_questions_are_refused_while_others_are_answered(
     store: Store, client: Client, full: Share, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store.add("A1", 0, {"n": 1}, 0)
     monkeypatch.setattr(worker_shares, "CHEAP_S", math.inf)  # a first page may compute for long
     basic = {"authorization": "Basic c3VwcG9ydDpzdXBwb3J0"}
     with full.taken():
-        for dear in ("/blame", "/fields?path=/n", "?path=/n", "?archive=true", "?pageSize=101"):
-            answer = client.get(PATH + dear, headers=basic)
+        for expensive in (
+            "/blame",
+            "/fields?path=/n",
+            "?path=/n",
+            "?archive=true",
+            "?pageSize=101",
+        ):
+            answer = client.get(PATH + expensive, headers=basic)
             assert (answer.status_code, code(answer)) == (503, "busy")
             assert answer.headers["Retry-After"] == "5"
         assert client.get(PATH, headers=basic).status_code == 200
@@ -131,7 +137,7 @@ def test_dear_questions_are_refused_while_others_are_answered(
 
 
 @pytest.mark.django_db
-def test_what_computes_for_long_is_dear_whatever_it_asks(
+def test_what_computes_for_long_is_expensive_whatever_it_asks(
     store: Store, client: Client, full: Share, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for version in range(2):
@@ -156,7 +162,7 @@ def test_what_computes_for_long_is_dear_whatever_it_asks(
 
 
 @pytest.mark.django_db
-def test_the_gaps_are_a_dear_question(
+def test_the_gaps_are_a_expensive_question(
     client: Client, full: Share, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Their sums read all that are open. No login may hold all threads with them."""
@@ -173,12 +179,12 @@ def test_the_gaps_are_a_dear_question(
 
 @contextmanager
 def place_of(login: int) -> Iterator[None]:
-    """A dear question of this login is answered in another thread."""
+    """A expensive question of this login is answered in another thread."""
     begun, over = threading.Event(), threading.Event()
 
     def answer() -> None:
         work = Work()
-        with deadline.limited(work), worker_shares.of_login(login), worker_shares.dear():
+        with deadline.limited(work), worker_shares.of_login(login), worker_shares.expensive():
             begun.set()
             over.wait(20)
 

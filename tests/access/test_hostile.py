@@ -67,14 +67,6 @@ def test_a_hostile_id_token_at_the_end_of_a_login(
     assert client.get(callback).status_code == 403  # a state serves once
 
 
-def test_the_same_login_with_a_good_token(client: Client, issuer: Issuer, db: None) -> None:
-    """Otherwise the tests above would show nothing."""
-    callback = begun(client, issuer)
-    issuer.id_token = issuer.token()
-    assert client.get(callback).status_code == 302
-    assert client.get("/admin/").status_code == 200
-
-
 def test_a_login_belongs_to_the_browser_that_began_it(
     client: Client, issuer: Issuer, db: None
 ) -> None:
@@ -151,12 +143,13 @@ def test_behind_https_no_other_host_can_begin_a_login_for_somebody(
     assert client.get(callback, secure=True).status_code == 302
 
 
-def test_behind_https_the_cookies_are_of_this_host(tmp_path: Path) -> None:
+def test_in_production_the_cookies_are_of_this_host_and_no_password_counts(tmp_path: Path) -> None:
     code = (
         "import django; django.setup()\n"
         "from django.test import Client\n"
         "print(Client().get('/admin/login/', secure=True, HTTP_HOST='localhost').cookies)\n"
         "from django.conf import settings; print(settings.SESSION_COOKIE_NAME)\n"
+        "print(settings.AUTHENTICATION_BACKENDS)\n"
     )
     done = subprocess.run(
         [sys.executable, "-c", code],
@@ -164,6 +157,7 @@ def test_behind_https_the_cookies_are_of_this_host(tmp_path: Path) -> None:
         env=os.environ
         | {
             "DJANGO_SETTINGS_MODULE": "annals.settings",
+            "ANNALS_DEMO": "",
             "ANNALS_HTTPS": "true",
             "ANNALS_HOME": str(tmp_path),
             "DATABASE_URL": "postgresql:///x",
@@ -172,16 +166,19 @@ def test_behind_https_the_cookies_are_of_this_host(tmp_path: Path) -> None:
         text=True,
     )
     assert done.returncode == 0, done.stderr
-    cookie, session = done.stdout.splitlines()
+    cookie, session, backends = done.stdout.splitlines()
     assert cookie.startswith("Set-Cookie: __Host-csrftoken=")
     assert {"Path=/", "Secure"} <= set(cookie.split("; "))
     assert session == "__Host-sessionid"
+    assert "ProviderBackend" in backends
+    assert "DemoPasswords" not in backends
 
 
 def begun(client: Client, issuer: Issuer) -> str:
     """The address to which the provider sends a login back; its tokens have the login's nonce."""
     asked = client.get("/oidc/bank/login/?next=/admin/")
     query = parse_qs(urlsplit(asked.headers["Location"]).query)
+    assert query["code_challenge_method"] == ["S256"]
     issuer.extra = {"nonce": query["nonce"][0], "groups": ["staff"]}
     return f"/oidc/bank/callback/?code=x&state={query['state'][0]}"
 
@@ -226,12 +223,6 @@ def test_the_log_names_the_program(
     assert [record.user for record in caplog.records if hasattr(record, "user")] == ["audit-system"]
 
 
-def test_no_token(client: Client, issuer: Issuer, stored: Store) -> None:
-    answer = client.get(ADDRESS)
-    assert answer.status_code == 401
-    assert 'Bearer realm="annals"' in answer.headers["WWW-Authenticate"]
-
-
 def test_a_program_reads_sensitive_fields_only_with_the_scope_for_them(
     client: Client, issuer: Issuer, stored: Store, settings: Any
 ) -> None:
@@ -248,6 +239,7 @@ def test_a_program_reads_sensitive_fields_only_with_the_scope_for_them(
 
 
 def test_a_token_without_the_scope(client: Client, issuer: Issuer, stored: Store) -> None:
+    assert 'Bearer realm="annals"' in client.get(ADDRESS).headers["WWW-Authenticate"]
     answer = ask(client, issuer.token(scope="openid"))
     assert answer.status_code == 403
     assert answer.headers["WWW-Authenticate"] == (

@@ -142,11 +142,6 @@ def test_a_first_page_with_documents_of_no_application_is_a_look(support: Client
     assert [(row.action, row.application) for row in rows()] == [("search", "")]
 
 
-def test_a_head_is_a_look(support: Client) -> None:
-    assert support.head(f"{API}/versions/0").status_code == 200
-    assert [(row.method, row.status, row.outcome) for row in rows()] == [("HEAD", 200, "shown")]
-
-
 @pytest.mark.parametrize(
     "login, address, status",
     [
@@ -214,20 +209,6 @@ def test_an_error_of_the_server(
     assert (row.login, row.outcome, row.status) == ("support", "failed", 500)
 
 
-def test_only_the_values_of_harmless_parameters_are_kept(support: Client) -> None:
-    support.get(
-        f"{API}?pageSize=7&sort=version&from=2026-01-01T00:00:00Z&path=/number&author={SECRET}"
-        "&tz=Europe/Moscow"
-    )
-    support.get(f"/admin/history/?q={SECRET}&page=2")
-    support.get(f"{API}?unknown={SECRET}&from={SECRET}")  # 400
-    first, second, third = rows()
-    assert first.query == f"{API}?pageSize=7&sort=version&from=2026-01-01T00:00:00Z"
-    assert (second.query, third.query) == ("/admin/history/", API)
-    for row in (first, second, third):
-        assert not any("passport" in str(value) for value in vars(row).values())
-
-
 @pytest.mark.parametrize(
     "query, kept",
     [
@@ -239,11 +220,15 @@ def test_only_the_values_of_harmless_parameters_are_kept(support: Client) -> Non
         ("from=3&to=12", "?from=3&to=12"),
         ("include=diff,changes&as=csv", "?include=diff,changes&as=csv"),
         ("login=petrov", ""),
+        (f"author={SECRET}&path=/number&tz=Europe/Moscow&q={SECRET}", ""),
+        ("pageSize=7&from=2026-01-01T00:00:00Z", "?pageSize=7&from=2026-01-01T00:00:00Z"),
+        (f"unknown={SECRET}&from={SECRET}", ""),
     ],
 )
 def test_no_parameter_can_carry_data_of_a_client(query: str, kept: str, support: Client) -> None:
     support.get(f"/admin/{ENTITY}/?{query}")
     assert last().query == f"/admin/{ENTITY}/{kept}"
+    assert not any("passport" in str(value) for value in vars(last()).values())
 
 
 FORGED = [
@@ -258,13 +243,13 @@ FORGED = [
 
 @pytest.mark.parametrize("text", FORGED)
 def test_a_text_is_one_line_without_commands(text: str, support: Client) -> None:
-    support.get(API, headers={"X-Annals-Reason": quote(f"why {text}")})
+    support.get(API, headers={"X-Annals-Reason": quote(f"Жалоба {text}")})
     support.get(f"/api/v1/history/product-instance/{quote(text)}")
     assert len(rows()) == 2
     for row in rows():
         for value in (row.reason, row.entity_id, row.query):
             assert value.isprintable(), value
-    assert rows()[0].reason.startswith("why ")
+    assert rows()[0].reason.startswith("Жалоба ")
 
 
 @pytest.mark.parametrize(
@@ -327,11 +312,6 @@ def test_strange_addresses_are_kept_as_far_as_they_can_be(identifier: str, suppo
     (row,) = rows()
     assert (row.status, row.outcome) == (status, "failed")
     assert row.entity_id[:1] == identifier[:1] or identifier == "\udc80"
-
-
-def test_a_reason_is_kept(support: Client) -> None:
-    support.get(API, headers={"X-Annals-Reason": quote("Жалоба 17")})
-    assert last().reason == "Жалоба 17"
 
 
 def test_a_child_that_moved_is_a_look_at_both_applications(support: Client, store: Store) -> None:

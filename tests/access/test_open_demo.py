@@ -1,26 +1,22 @@
 """A demo that nobody asked for is not served to others, and leaves no logins behind."""
 
-import http.client
 import os
-import socket
 import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import closing, contextmanager
 from pathlib import Path
+from typing import Any
 
+import msgspec
 import pytest
-import requests
 from django.contrib.auth.models import User
 from django.http import HttpRequest, HttpResponse
 
 from annals import start
+from annals.access import roles
 from annals.access.responses import ThisMachineOnly
-from annals.access.roles import disable_demo_logins
 from annals.embedded.postgres import Postgres
-from tests.access.real_provider import free_port
-from tests.access.web import ROOT, Web
-from tests.consuming import Database, until
+from annals.env import UNASKED_DEMO, Settings
+from tests.access.web import ROOT
 from tests.processes import own_database, server
 
 __all__ = ["server"]
@@ -60,27 +56,6 @@ def test_an_open_demo_is_refused(
     assert not (tmp_path / "home").exists()
 
 
-def test_a_socket_of_systemd_that_can_be_reached_is_refused(tmp_path: Path) -> None:
-    with socket.create_server(("0.0.0.0", 0)) as opened:  # noqa: S104 - what is refused
-        inherit = (
-            "import os, sys; os.dup2(int(sys.argv[1]), 3); os.set_inheritable(3, True);"
-            "os.environ |= {'LISTEN_FDS': '1', 'LISTEN_PID': str(os.getpid())};"
-            "os.execv(sys.executable, [sys.executable, *sys.argv[2:]])"
-        )
-        done = subprocess.run(
-            [sys.executable, "-c", inherit, str(opened.fileno()), *GUNICORN[1:], "annals.wsgi"],
-            cwd=ROOT,
-            env=unasked(tmp_path),
-            pass_fds=[opened.fileno()],
-            capture_output=True,
-            text=True,
-            timeout=60,
-        )
-    assert done.returncode != 0
-    assert "0.0.0.0 can be reached from outside" in done.stderr
-    assert not (tmp_path / "home").exists()
-
-
 def test_a_web_that_others_reach_does_not_own_the_tables(server: Postgres, tmp_path: Path) -> None:
     with own_database(server) as database:
         env = unasked(tmp_path) | {"DATABASE_URL": database.url, "ANNALS_SECRET_KEY": "k" * 50}
@@ -92,48 +67,19 @@ def test_a_web_that_others_reach_does_not_own_the_tables(server: Postgres, tmp_p
     assert "Give it a login of its own with `annals grants`" in done.stderr
 
 
-def own_address() -> str:
-    """An address of this machine that others can reach."""
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as one:
-        try:
-            one.connect(("192.0.2.1", 9))  # sends nothing
-        except OSError:
-            pytest.skip("this machine has no address but loopback")
-        return str(one.getsockname()[0])
-
-
-@contextmanager
-def served(command: list[str], env: dict[str, str], folder: Path) -> Iterator[None]:
-    with (folder / "web.log").open("w") as log:
-        web = subprocess.Popen(command, cwd=ROOT, env=env, stdout=log, stderr=log)
-    try:
-        yield
-    finally:
-        web.terminate()
-        web.wait(30)
-
-
-def status(host: str, port: int) -> int:
-    """0: nobody answers. The Host is one that is allowed."""
-    try:
-        with closing(http.client.HTTPConnection(host, port, timeout=30)) as one:
-            one.request("GET", "/healthz", headers={"Host": "localhost"})
-            return one.getresponse().status
-    except OSError:
-        return 0
-
-
-def test_a_server_of_another_kind_answers_this_machine_only(tmp_path: Path) -> None:
-    port, elsewhere = free_port(), own_address()
-    env = unasked(tmp_path)
-    command = [sys.executable, "-m", "gunicorn", "--bind", f"0.0.0.0:{port}", "annals.wsgi"]
-    try:
-        with served(command, env, tmp_path):
-            until(lambda: status("127.0.0.1", port) == 200, "no answer", seconds=120)
-            assert status(elsewhere, port) == 403
-    finally:
-        stop = [sys.executable, "manage.py", "embedded", "stop"]
-        subprocess.run(stop, cwd=ROOT, env=env, check=True, capture_output=True)
+def test_what_nobody_asked_for_answers_this_machine_only(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever server runs it: those that are not ours listen where they like."""
+    monkeypatch.setenv(UNASKED_DEMO, "not yet")
+    for name in (UNASKED_DEMO, "ANNALS_DEMO"):
+        monkeypatch.delenv(name)
+    start._start_missing(Settings(home=tmp_path), "help")
+    done = subprocess.run(
+        [sys.executable, "-c", "from annals.settings import MIDDLEWARE as m; print(m)"],
+        cwd=ROOT, env=os.environ, capture_output=True, text=True,
+    )  # fmt: skip
+    assert "annals.access.responses.ThisMachineOnly" in done.stdout, done.stderr
 
 
 @pytest.mark.parametrize(
@@ -152,12 +98,15 @@ def test_only_the_other_end_of_the_connection_counts(peer: str, answer: int) -> 
     assert answer == 200 or b"Set DATABASE_URL for production" in found.content
 
 
-def test_logins_of_a_demo_are_switched_off(db: None) -> None:
+def test_migrate_in_production_switches_off_the_logins_of_a_demo(db: None, settings: Any) -> None:
+    """A demo on the same database again, by mistake, does not switch them on."""
     User.objects.create_user("kept", password="not the name")
     found = User.objects.filter(is_active=True).values_list("username", flat=True)
     assert set(found) > {"support", "kept"}
-    disable_demo_logins()
-    assert list(found.all()) == ["kept"]
+    for demo in (False, True):
+        settings.ANNALS = msgspec.structs.replace(settings.ANNALS, demo=demo)
+        roles.receive()
+        assert list(found.all()) == ["kept"]
     assert not User.objects.get(username="support").has_usable_password()
 
 
@@ -191,63 +140,3 @@ def test_a_demo_that_was_left_on_in_production_is_refused(
 
 
 pytestmark = pytest.mark.system
-
-LOGINS = ("support", "auditor", "ops", "admin", "privacy", "underwriter")
-# Never asked: nobody logs in with it here.
-PROVIDER = {"name": "bank", "title": "Bank", "issuer": "http://127.0.0.1:1", "client_id": "annals"}
-
-
-def migrate(database: Database, folder: Path, *, demo: bool) -> str:
-    env = {name: value for name, value in os.environ.items() if not name.startswith("ANNALS_")}
-    env |= {"DATABASE_URL": database.url, "ANNALS_HOME": str(folder / "home")}
-    if demo:
-        env["ANNALS_DEMO"] = "true"
-    done = subprocess.run(
-        [sys.executable, "manage.py", "migrate"], cwd=ROOT, env=env, capture_output=True, text=True
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stderr
-
-
-@pytest.fixture
-def demo(server: Postgres, tmp_path: Path) -> Iterator[Database]:
-    with own_database(server) as database:
-        database.execute("TRUNCATE auth_user CASCADE")
-        migrate(database, tmp_path, demo=True)
-        yield database
-
-
-def active(database: Database) -> set[str]:
-    found = database.query("SELECT username FROM auth_user WHERE is_active")
-    return {row["username"] for row in found}
-
-
-def gets_in(web: Web, name: str) -> list[str]:
-    """The ways by which a login with its well-known password gets in."""
-    http = requests.Session()
-    page = http.get(f"{web.url}/admin/login/", timeout=10)
-    field = page.text.split('name="csrfmiddlewaretoken" value="')[1].split('"')[0]
-    form = {"username": name, "password": name, "csrfmiddlewaretoken": field}
-    http.post(f"{web.url}/admin/login/?next=/admin/", data=form, timeout=20)
-    shown = http.get(f"{web.url}/admin/", timeout=10, allow_redirects=False).status_code
-    basic = requests.get(f"{web.url}/api/v1/search?q=x", auth=(name, name), timeout=10).status_code
-    assert (shown, basic) in ((302, 401), (200, 401), (302, 200), (200, 200))
-    return [way for way, status in (("form", shown), ("Basic", basic)) if status == 200]
-
-
-def test_a_production_web_on_the_database_of_a_demo(demo: Database, tmp_path: Path) -> None:
-    assert active(demo) == set(LOGINS)
-    web = Web(demo, tmp_path)
-    web.start([PROVIDER])
-    try:
-        # Before `migrate` the logins are there, and no password works.
-        assert {name: gets_in(web, name) for name in LOGINS} == {name: [] for name in LOGINS}
-        said = migrate(demo, tmp_path, demo=False)
-        assert active(demo) == set()
-        assert all(f"login {name} switched off" in said for name in LOGINS)
-        assert {name: gets_in(web, name) for name in LOGINS} == {name: [] for name in LOGINS}
-        # A demo on it again, by mistake, does not switch them on.
-        migrate(demo, tmp_path, demo=True)
-        assert active(demo) == set()
-    finally:
-        web.stop()

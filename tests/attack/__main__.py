@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable, Iterator
 from typing import Protocol
 
-from tests.attack import dear_questions, giant_documents, odd_requests, slow_clients
+from tests.attack import expensive_questions, giant_documents, odd_requests, slow_clients
 from tests.attack.web import Figure, Site, site
 
 
@@ -22,8 +22,8 @@ ATTACKS: dict[str, Attack] = {
     "half-open": slow_clients.half_open,
     "slow-loris": slow_clients.slow_loris,
     "slow-reader": slow_clients.slow_reader,
-    "dear-questions": dear_questions.repeated,
-    "deadline": dear_questions.deadline,
+    "expensive-questions": expensive_questions.repeated,
+    "deadline": expensive_questions.deadline,
     "odd-requests": odd_requests.odd_requests,
     "forged-logs": odd_requests.forged_logs,
     "giant-documents": giant_documents.run,

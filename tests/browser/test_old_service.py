@@ -11,7 +11,7 @@ from pytest_django import DjangoDbBlocker
 
 from annals import env
 from history.base import clock
-from history.fallback import calls
+from history.fallback import client as calls
 from tests.browser.conftest import Open
 from tests.browser.picture import in_both
 from tests.browser.test_screens import fits

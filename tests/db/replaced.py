@@ -7,7 +7,7 @@ from django.conf import settings
 
 from annals import env
 from history.base import clock
-from history.fallback import calls
+from history.fallback import client as calls
 from tests.old_service import OldService
 
 

@@ -18,7 +18,8 @@ from annals.access.models import JournalEntry
 from history import labels, masking, timeline
 from history.base import clock
 from history.entities import BY_NAME, ROOT
-from history.fallback import OldVersion, Subject, calls
+from history.fallback import OldVersion, Subject
+from history.fallback import client as calls
 from history.fallback.answer import part, says_nothing_there
 from history.models import FieldLabel
 from history.record import ChangeType

@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 from django.test import Client
 
-from history.fallback import calls, client
+from history.fallback import client
+from history.fallback import client as calls
 from tests.db.replaced import use
 from tests.db.store import Store, minute
 from tests.db.test_fallback import API, get, numbers

@@ -307,7 +307,7 @@ def probe(ahead: str, claim: Claim) -> int | None:
     def peek(_: Any, start: int, count: int) -> list[Message]:
         return [each for each in there if each.offset >= start][:count]
 
-    bounds = {(SOURCE.topic, 0): (0, 10 + len(ahead))}
+    bounds = {SOURCE: (0, 10 + len(ahead))}
     return Probe(connect, peek, lambda _: bounds, TOLERANCE)((SOURCE.topic, 0), claim, 10, WINDOW)
 
 

@@ -7,7 +7,7 @@ from django.db import connection as django_connection
 from ingest.completeness import figures
 from ingest.source.message import LastMessage, TopicPartition
 from ingest.store import ledger
-from ingest.store.batch import OffsetGap
+from ingest.store.batch import OffsetGap, PartitionProgress
 from ingest.store.session import connect
 from tests.messages import message
 
@@ -23,11 +23,12 @@ def plain() -> object:
 
 def read(plain: psycopg.Connection, held: ledger.Claim, until: int) -> None:
     count = until - held.next_offset
+    advance(plain, held, PartitionProgress(held.next_offset, until, read=count, good=count))
+
+
+def advance(plain: psycopg.Connection, held: ledger.Claim, done: PartitionProgress) -> None:
     with plain.transaction():
-        ledger.advance(
-            plain,
-            [ledger.Advance(held, held.next_offset, until, count, count, 0, 0, 0, -1, until)],
-        )
+        ledger.advance(plain, [ledger.Move(held, done, done.good, 0, done.next)])
 
 
 def test_a_log_that_grew_goes_on_where_it_was(plain: psycopg.Connection) -> None:
@@ -76,14 +77,13 @@ def test_the_last_message_is_remembered_until_the_broker_deletes_it(
 ) -> None:
     held = ledger.claim(plain, SOURCE, 0)
     assert held.last is None
-    last = LastMessage.of(message(b"bad", 6, leader_epoch=2))
-    with plain.transaction():
-        ledger.advance(plain, [ledger.Advance(held, 0, 7, 7, 7, 0, 0, 0, -1, 7, last=last)])
+    sixth = message(b"bad", 6, leader_epoch=2)
+    last = LastMessage.of(sixth)
+    advance(plain, held, PartitionProgress(0, 7, read=7, good=7, last=sixth))
     held = ledger.claim(plain, SOURCE, 0)
     assert held.last == last
     # Markers behind it: nothing newer to remember.
     gap = OffsetGap(7, 9, lost=False)
-    with plain.transaction():
-        ledger.advance(plain, [ledger.Advance(held, 7, 9, 0, 0, 0, 0, 0, -1, 9, [gap])])
+    advance(plain, held, PartitionProgress(7, 9, gaps=[gap]))
     assert ledger.claim(plain, SOURCE, 6).last == last
     assert ledger.claim(plain, SOURCE, 7).last is None

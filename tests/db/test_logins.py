@@ -14,7 +14,7 @@ from django.db import connection
 from psycopg import errors
 
 from annals.access import grants
-from annals.access.grants import CONSUMER, WEB
+from annals.access.grants import CONSUMER, WEB, of_web
 from history.database import privileges
 from history.entities import ROOT
 from ingest import rights
@@ -147,14 +147,13 @@ def test_a_superuser_and_an_owner_are_complained_about() -> None:
     assert "'made_owner' of this process owns the tables" in found
 
 
-def test_a_login_of_another_process_is_named() -> None:
-    given = privileges.Given("web", WEB)
+def test_a_login_of_another_process_lacks_rights() -> None:
     with member(CONSUMER) as login, psycopg.connect(url_of(login)) as plain:
-        found = privileges.wrong_login(plain, given) or ""
-    assert f"'{login}' of this process is no member of {WEB}" in found
-    assert "--login web" in found
+        found = privileges.lacking(plain, of_web()) or ""
+    assert f"'{login}' of this process lacks rights: " in found
+    assert " more. Run `annals grants --apply`" in found
     with member(WEB) as login, psycopg.connect(url_of(login)) as plain:
-        assert privileges.wrong_login(plain, given) is None
+        assert privileges.lacking(plain, of_web()) is None
 
 
 def test_a_login_that_cannot_be_checked_is_reported(caplog: pytest.LogCaptureFixture) -> None:

@@ -17,10 +17,10 @@ from prometheus_client.core import Metric
 from annals.observe.metrics import StoreCollector
 from history.entities import BY_TOPIC
 from ingest.completeness import figures, losses
+from ingest.forecast import Forecast, Log, Outlook
 from ingest.models import Ledger, RetiredTopic
 from ingest.source.message import TopicPartition
 from ingest.store import ledger
-from ingest.store.ledger import Foreseen
 from ingest.store.session import connect
 from tests.db.screens import text
 
@@ -153,9 +153,13 @@ def test_only_the_owner_of_a_partition_records_its_loss() -> None:
     with connect("annals-test") as plain:
         old = ledger.claim(plain, source, 0)
         new = ledger.claim(plain, source, 0)
-        ledger.foresee(plain, {new: Foreseen(NOW.timestamp(), None, 7.0)}, 123.0)
-        ledger.foresee(plain, {old: Foreseen(None, 1.0, 8.0)}, 5.0)
-        ledger.foresee(plain, {new: Foreseen(NOW.timestamp(), 60.0, 9.0)}, None)
+        for held, at, kept, arriving, rate in (
+            (new, NOW.timestamp(), None, 7.0, 123.0),
+            (old, None, 1.0, 8.0, 5.0),
+            (new, NOW.timestamp(), 60.0, 9.0, None),
+        ):
+            found = Outlook(Log(0, 0, 0, arriving), Forecast(at, 0, 0, kept))
+            ledger.foresee(plain, {held: found}, rate)
         plain.commit()
     [mine] = Ledger.objects.all()
     assert (mine.loss_at, mine.kept_seconds) == (NOW, 60.0)

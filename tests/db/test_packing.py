@@ -31,10 +31,9 @@ from history.daily import canonical, days
 from history.daily.canonical import Connection, versions
 from history.daily.window import Window
 from history.entities import BY_NAME, BY_TOPIC, ENTITIES, Entity, root
-from history.export import formats
 from history.gap_models import GapDay, GapDocument, VersionGap
 from history.kind_tables import create_missing
-from history.models import DaySeal, IndexedPartition, PackDictionary, SealedDay, SearchKey
+from history.models import DaySeal, PackDictionary, SealedDay, SearchKey
 from history.partitions.maintain import Outcome
 from history.record import ChangeType, Record
 from history.seals import late_rows, verification
@@ -382,25 +381,6 @@ def test_an_export_is_the_same(tmp_path: Path, kind: str) -> None:
         assert len(before) > 100
 
 
-def test_a_day_is_not_packed_while_the_server_writes_its_lines(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """They would be those of blocks."""
-    write = formats.JsonLines.day
-
-    def day(*args: Any) -> int:
-        with raw() as other, pytest.raises(psycopg.errors.LockNotAvailable):
-            packing.pack(other, TASK, DAY)
-        return write(*args)
-
-    with raw() as plain:
-        fill(plain, 10)
-        before = exported(tmp_path / "before", "jsonl")
-        monkeypatch.setattr(days, "LOCK_WAIT_S", 0.1)
-        monkeypatch.setattr(formats.JsonLines, "day", day)
-        assert exported(tmp_path / "meanwhile", "jsonl") == before
-
-
 def test_gaps_and_search_keys_are_found_in_blocks() -> None:
     name, pointer = ROOT.search[0]
     path = pointer.strip("/").split("/")
@@ -424,7 +404,7 @@ def test_gaps_and_search_keys_are_found_in_blocks() -> None:
     assert GapDocument.objects.get(id="g2").since == made
     gap = VersionGap.objects.get(document="g1")
     assert (gap.first, gap.last) == (3, 4)
-    for model in (SearchKey, VersionGap, GapDocument, GapDay, IndexedPartition):
+    for model in (SearchKey, VersionGap, GapDocument, GapDay):
         model.objects.all().delete()
 
 

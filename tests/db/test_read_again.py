@@ -4,7 +4,7 @@ from datetime import timedelta
 
 from history.daily.window import Window
 from ingest.quarantine import messages
-from ingest.quarantine.messages import Selection, by_ids, retry
+from ingest.quarantine.messages import UNSETTLED, Selection, retry
 from ingest.store.session import connect
 from tests.db.ingested import Ingested, counts, faults, ids, quarantined
 from tests.messages import NOW, SOURCE, WINDOW, value
@@ -21,11 +21,11 @@ def read_before(ingested: Ingested) -> dict[int, int]:
     ingested.store(batch)
     found = {held["offset"]: held["id"] for held in quarantined()}
     with connect() as plain:
-        messages.discard(plain, [found[2]], "agreed")
-        assert list(retry(plain, by_ids(Selection(), (found[4],)), lambda: WINDOW)) == [
+        messages.discard(plain, Selection((found[2],), statuses=UNSETTLED), "agreed")
+        assert list(retry(plain, Selection((found[4],), statuses=UNSETTLED), lambda: WINDOW)) == [
             {"stored": 1}
         ]
-        list(retry(plain, by_ids(Selection(), (found[1],)), lambda: WINDOW))
+        list(retry(plain, Selection((found[1],), statuses=UNSETTLED), lambda: WINDOW))
     assert counts() == {"next_offset": 6, "read": 6, "stored": 2, "quarantined": 4}
     assert faults() == []
     return found
@@ -87,7 +87,7 @@ def test_a_retry_before_the_message_is_read_again(ingested: Ingested) -> None:
     start_again(ingested)
     ingested.write(*BODIES[:2])
     with connect() as plain:
-        assert list(retry(plain, by_ids(Selection(), (found[3],)), lambda: WINDOW)) == [
+        assert list(retry(plain, Selection((found[3],), statuses=UNSETTLED), lambda: WINDOW)) == [
             {"stored": 1}
         ]
     assert counts() == {"next_offset": 2, "read": 2, "repeated": 1, "quarantined": 1}

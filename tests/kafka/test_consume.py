@@ -92,19 +92,6 @@ def test_only_the_topics_that_are_named(
     assert "top-storage.export.loan" in wrong.stderr
 
 
-@pytest.mark.one_broker
-def test_another_group_goes_on_where_the_ledger_stands(
-    consumers: Consumers, database: Database, feed: Feed
-) -> None:
-    """Offsets in Kafka are for tools that show lag: they are not what counts."""
-    feed.send(100)
-    consumers.drain()
-    feed.send(100)
-    summary = consumers.start("--until-idle", "2", group="another").end()
-    assert summary["read"] == 100
-    complete(consumers, database, feed)
-
-
 def test_a_topic_made_again_is_read_from_its_start(
     consumers: Consumers, database: Database, broker: Daemon
 ) -> None:

@@ -1,19 +1,15 @@
-"""Members of a group come and go, some without a word: the others soon read every partition."""
+"""Members of a group come and go: the others soon read every partition."""
 
-import json
-import signal
-import subprocess
-import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable
 from itertools import chain
-from pathlib import Path
 
 import pytest
 from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, TopicPartition
 
 from annals.embedded.broker import Daemon
 from ingest.source import kafka
+from ingest.source.message import KafkaPartition
 from tests.apache.broker import Apache
 from tests.consuming import send, until
 from tests.kafka import brokers
@@ -26,112 +22,46 @@ GIVEN = {"session.timeout.ms": "3000", "heartbeat.interval.ms": "1000"}
 # Twenty session timeouts. Three are enough where the machine is not busy with other things.
 PATIENCE_SECONDS = 60
 
-# A process, since only that can be killed or frozen: librdkafka's own threads keep membership up.
-MEMBER = """
-import json, pathlib, signal, sys
-from ingest.source.kafka import Source
-bootstrap, group, topic, given, home = sys.argv[1:]
-def note(places):
-    draft = pathlib.Path(home, "draft")
-    draft.write_text(json.dumps(sorted(partition for _, partition in places)))
-    draft.rename(pathlib.Path(home, "partitions"))
-def taken():
-    note([])
-stop = []
-signal.signal(signal.SIGTERM, lambda *_: stop.append(True))
-source = Source(bootstrap, group, [topic], json.loads(given), note, taken, taken)
-while not stop:
-    source.poll(10, 0.1)
-source.close()
-"""
-
 
 class Member:
-    """A member of the group in a process of its own."""
+    """A member of the group in this process. partitions: those that it has, as far as it knows."""
 
-    def __init__(self, broker: Daemon, group: str, home: Path) -> None:
-        home.mkdir()
-        words = (broker.bootstrap_servers(), group, TOPIC, json.dumps(GIVEN), str(home))
-        self.process = subprocess.Popen([sys.executable, "-c", MEMBER, *words])
-        self._note = home / "partitions"
+    def __init__(self, broker: Daemon, group: str) -> None:
+        self.partitions: list[int] = []
+        self.source = kafka.Source(
+            *(broker.bootstrap_servers(), group, [TOPIC], GIVEN),
+            *(self._take, self.partitions.clear, self.partitions.clear),
+        )
 
-    @property
-    def partitions(self) -> list[int]:
-        """The partitions it has, as far as it knows."""
-        return list(json.loads(self._note.read_text())) if self._note.exists() else []
-
-    def send(self, number: signal.Signals) -> None:
-        self.process.send_signal(number)
+    def _take(self, places: Iterable[KafkaPartition]) -> None:
+        self.partitions[:] = [partition for _, partition in places]
 
 
-@pytest.fixture
-def members(broker: Daemon, group: str, tmp_path: Path) -> Iterator["Members"]:
-    """No member yet, of a group that reads one topic."""
-    brokers.create(broker, [TOPIC], PARTITIONS)
-    found = Members(broker, group, tmp_path)
-    yield found
-    for member in found.all:
-        member.process.kill()
-        member.process.wait(20)
+def share(*sharing: Member) -> None:
+    """Wait until these have each a fair share, and all partitions together."""
+
+    def is_fair() -> bool:
+        for member in sharing:
+            member.source.poll(10, 0.1)
+        shares = [member.partitions for member in sharing]
+        fair = all(len(each) >= PARTITIONS // len(sharing) for each in shares)
+        return fair and sorted(chain.from_iterable(shares)) == list(range(PARTITIONS))
+
+    until(is_fair, "partitions are not shared", PATIENCE_SECONDS)
 
 
-class Members:
-    """Makes members, and waits until those named have all partitions between them."""
-
-    def __init__(self, broker: Daemon, group: str, home: Path) -> None:
-        self._broker, self._group, self._home = broker, group, home
-        self.all: list[Member] = []
-
-    def join(self) -> Member:
-        member = Member(self._broker, self._group, self._home / f"member-{len(self.all)}")
-        self.all.append(member)
-        return member
-
-    def pair(self) -> tuple[Member, Member]:
-        """Two that have shared the partitions; the first was alone before, and so leads."""
-        first = self.join()
-        self.share(first)
-        second = self.join()
-        self.share(first, second)
-        return first, second
-
-    def share(self, *sharing: Member) -> None:
-        """Wait until these have each a fair share, and all partitions together."""
-
-        def shares() -> list[list[int]]:
-            return [member.partitions for member in sharing]
-
-        def is_fair() -> bool:
-            fair = all(len(share) >= PARTITIONS // len(sharing) for share in shares())
-            return fair and sorted(chain.from_iterable(shares())) == list(range(PARTITIONS))
-
-        until(is_fair, lambda: f"partitions are shared as {shares()}", PATIENCE_SECONDS)
-
-
-def leave_together(pair: tuple[Member, Member]) -> None:
+def test_two_leave_together_and_another_comes(embedded: Daemon, group: str) -> None:
     """The leader leaves during the rebalance that the leaving of the other started."""
-    for member in reversed(pair):
-        member.send(signal.SIGTERM)
-        member.process.wait(20)
-
-
-def test_two_leave_together_and_another_comes(members: Members) -> None:
-    leave_together(members.pair())
-    members.share(members.join())
-
-
-def test_two_leave_together_and_a_third_stays(members: Members) -> None:
-    pair = members.pair()
-    third = members.join()
-    members.share(*pair, third)
-    leave_together(pair)
-    members.share(third)
-
-
-def test_all_are_killed(members: Members) -> None:
-    for member in members.pair():
-        member.send(signal.SIGKILL)
-    members.share(members.join())
+    brokers.create(embedded, [TOPIC], PARTITIONS)
+    first = Member(embedded, group)  # alone, and so it leads
+    share(first)
+    second = Member(embedded, group)
+    share(first, second)
+    second.source.close()
+    first.source.close()
+    third = Member(embedded, group)
+    share(third)
+    third.source.close()
 
 
 def test_a_client_that_never_joins_again_is_replaced(apache: Apache, group: str) -> None:

@@ -1,4 +1,5 @@
-"""`annals simulate` against brokers: every message arrives, in order, as the seed says."""
+"""`annals simulate` against brokers: what it sends is delivered; tests/unit/test_demo.py has what
+that is."""
 
 import io
 import os
@@ -6,17 +7,13 @@ import signal
 import subprocess
 import sys
 import time
-from collections import defaultdict
-from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import OFFSET_BEGINNING, Consumer, Message, TopicPartition
 from django.core.management import call_command
 from pytest_django import Settings
 
-from annals.demo.simulator import stream
 from annals.embedded.broker import Broker, Daemon
 from history.entities import ENTITIES
 from ingest.source.producer import Producer
@@ -37,65 +34,12 @@ def simulate(*options: str) -> dict[str, Any]:
     return summary
 
 
-def read(broker: Daemon, count: int) -> dict[bytes, list[bytes]]:
-    """The values by key, in the order of their partitions. A client that gets nothing for long,
-    although there is more, is replaced: librdkafka may fetch a partition no more."""
-    found: dict[tuple[str, int], list[Message]] = defaultdict(list)
-    deadline = time.monotonic() + 120
-    while (left := count - sum(map(len, found.values()))) and time.monotonic() < deadline:
-        _read_on(broker, left, found)
-    assert left == 0
-    values = defaultdict(list)
-    for messages in found.values():
-        for message in messages:
-            values[bytes(message.key() or b"")].append(bytes(message.value() or b""))
-    return values
-
-
-def _read_on(broker: Daemon, left: int, found: dict[tuple[str, int], list[Message]]) -> None:
-    """Read what follows, until nothing comes for a while."""
-    consumer = Consumer(broker.client() | {"group.id": "test"})
-    there = consumer.list_topics(timeout=20).topics
-    # Without joining a group, which takes the embedded broker seconds.
-    consumer.assign(
-        [
-            TopicPartition(name, partition, _next(found[name, partition]))
-            for name in TOPICS
-            for partition in there[name].partitions
-        ]
-    )
-    came = time.monotonic()
-    while left and time.monotonic() < came + 15:
-        for message in consumer.consume(left, 0.5):
-            assert message.error() is None
-            found[str(message.topic()), int(message.partition() or 0)].append(message)
-            left, came = left - 1, time.monotonic()
-    consumer.close()
-
-
-def _next(read: list[Message]) -> int:
-    return int(read[-1].offset() or 0) + 1 if read else OFFSET_BEGINNING
-
-
-def test_what_was_sent_is_there_byte_for_byte(broker: Daemon, settings: Settings) -> None:
-    settings.KAFKA = broker.client()
-    summary = simulate("--rps", "0", "--applications", "200", "--seed", "11")
-    assert summary["delivered"] == summary["messages"] > 1_500
-    assert summary["failed"] == 0
-    assert summary["completeDocuments"] == summary["documents"]
-    expected = defaultdict(list)
-    start = datetime.fromisoformat(summary["start"])
-    step, together = timedelta(seconds=summary["step"]), summary["sideBySide"]
-    for message in stream(11, start, applications=200, step=step, side_by_side=together):
-        expected[message.key].append(message.value)
-    assert read(broker, summary["messages"]) == expected
-
-
 @pytest.mark.one_broker
 def test_all_ten_topics_are_made_where_missing(broker: Daemon, settings: Settings) -> None:
     settings.KAFKA = broker.client()
     brokers.create(broker, TOPICS[:1], partitions=1)
-    simulate("--messages", "10", "--rps", "0", "--topics-partitions", "4")
+    summary = simulate("--messages", "10", "--rps", "0", "--topics-partitions", "4")
+    assert (summary["delivered"], summary["failed"]) == (10, 0)
     found = brokers.admin(broker).list_topics(timeout=20).topics
     assert {topic: len(found[topic].partitions) for topic in TOPICS} == {
         topic: 1 if topic == TOPICS[0] else 4 for topic in TOPICS
@@ -103,14 +47,18 @@ def test_all_ten_topics_are_made_where_missing(broker: Daemon, settings: Setting
 
 
 def test_sigterm_ends_it_with_everything_delivered(embedded: Broker) -> None:
-    with _process(embedded, "--rps", "300", "--json") as running:
-        _until_produced(embedded)
+    with subprocess.Popen(
+        [sys.executable, "manage.py", "simulate", "--rps", "300", "--json"],
+        cwd=ROOT, env=os.environ | {"KAFKA_BOOTSTRAP_SERVERS": embedded.bootstrap_servers()},
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    ) as running:  # fmt: skip
+        until(lambda: set(TOPICS) <= set(brokers.listed(brokers.admin(embedded))), "no topics")
+        time.sleep(1)  # some messages are sent
         running.send_signal(signal.SIGTERM)
         out, errors = running.communicate(timeout=20)
     assert running.returncode == 0, errors
     summary = shaped("simulate", out)
     assert summary["delivered"] == summary["messages"] > 0
-    assert sum(map(len, read(embedded, summary["messages"]).values())) == summary["messages"]
 
 
 def test_a_broker_that_is_gone_is_said(embedded: Broker, settings: Settings) -> None:
@@ -122,19 +70,3 @@ def test_a_broker_that_is_gone_is_said(embedded: Broker, settings: Settings) -> 
     assert producer.flush(20) == 0
     assert (producer.sent, producer.delivered, producer.failed) == (1, 0, 1)
     assert producer.first_error
-
-
-def _process(broker: Broker, *options: str) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        [sys.executable, "manage.py", "simulate", *options],
-        cwd=ROOT,
-        env=os.environ | {"KAFKA_BOOTSTRAP_SERVERS": broker.client()["bootstrap.servers"]},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-
-
-def _until_produced(broker: Broker) -> None:
-    until(lambda: set(TOPICS) <= set(brokers.listed(brokers.admin(broker))), "no topics")
-    read(broker, 20)

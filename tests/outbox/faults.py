@@ -62,7 +62,7 @@ class Faults:
             if number % 2:
                 self.place.broker.kill()
             else:
-                self.place.broker.stop(30)
+                self.place.broker.stop(timeout=30)
             self._more(load, 100)
             time.sleep(self.random.uniform(0.0, 3.0))
             self.place.broker.start(timeout=180)

@@ -15,7 +15,7 @@ from django.db.models import F
 
 from outbox import inbox
 from outbox.database import SESSION, connect, settle
-from outbox.inbox import queue, status
+from outbox.inbox import queue
 from outbox.inbox.message import handlers, name_of
 from outbox.inbox.models import Done, Waiting
 from outbox.inbox.queue import headers_from
@@ -247,7 +247,7 @@ def test_messages_behind_a_dead_letter_cost_nothing(service: str) -> None:
     queue.tidy(1.0, "default")
     assert due.count() == 0
     assert not work().counts
-    assert status.discard([Waiting.objects.get(state="dead").id], "default")
+    assert queue.discard([Waiting.objects.get(state="dead").id], "default")
     work()
     assert effects() == [("A", n) for n in range(1, 30)]
 

@@ -14,7 +14,8 @@ from pathlib import Path
 import psycopg
 
 from annals.embedded import logins
-from annals.embedded.postgres import Mode, Postgres
+from annals.embedded.daemon import Mode
+from annals.embedded.postgres import Postgres
 from history.entities import ENTITIES
 from tests.apache.broker import Apache
 from tests.consuming import Consumers, Database, environment, make_tables

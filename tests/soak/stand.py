@@ -127,7 +127,7 @@ class Stand:
             except subprocess.TimeoutExpired:
                 child.kill()
                 codes[name] = child.wait()
-        self.broker.stop(30)
+        self.broker.stop(timeout=30)
         self.postgres.stop()
         return codes
 

@@ -210,8 +210,7 @@ def test_interrupted_while_it_starts_it_leaves_nothing_behind(home: Path) -> Non
 
 
 def test_a_killed_demo_is_followed_by_one_that_nobody_disturbs(home: Path) -> None:
-    """Its servers are used again. When one of its processes ends, all do, and it says why, also
-    where the log file cannot be written."""
+    """Its servers are used again. When one of its processes ends, all do, and it says why."""
     port = free_port()
     demo = Demo(home, "--port", str(port), "--no-simulate")
     demo.until(READY)
@@ -221,8 +220,6 @@ def test_a_killed_demo_is_followed_by_one_that_nobody_disturbs(home: Path) -> No
     demo.end()
     until(lambda: all(is_server(each) for each in processes(home)), "its processes go on")
 
-    (home / "logs" / "consume.log").unlink()
-    (home / "logs" / "consume.log").symlink_to("/dev/full")
     again = Demo(home, "--port", str(port), "--no-simulate")
     text = again.until(READY)
     assert servers

@@ -12,7 +12,7 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from annals.embedded.postgres import Mode, Postgres, Settings
+from annals.embedded.postgres import Postgres, Settings
 from annals.embedded.process import EmbeddedError
 
 FAST: Settings = {"fsync": "off", "shared_buffers": "16MB", "max_connections": 20}
@@ -56,11 +56,6 @@ def ask(server: Postgres, query: str) -> tuple[object, ...] | None:
         return connection.execute(query.encode()).fetchone()
 
 
-def remember(server: Postgres, value: int) -> None:
-    with psycopg.connect(server.url()) as connection:
-        connection.execute("INSERT INTO memory VALUES (%s)", [value])
-
-
 def test_only_the_password_opens_it(server: Postgres) -> None:
     assert stat.S_IMODE((server.home / "password").stat().st_mode) == 0o600
     wrong = re.sub(r":[^:@]+@", ":guess@", server.url())
@@ -68,31 +63,6 @@ def test_only_the_password_opens_it(server: Postgres) -> None:
         psycopg.connect(wrong)
     with pytest.raises(psycopg.OperationalError, match="no password supplied"):
         psycopg.connect(re.sub(r":[^:@]+@", "@", server.url()), passfile="/dev/null")
-
-
-@pytest.mark.parametrize("mode", ["fast", "immediate"])
-def test_a_restart_keeps_data_port_and_password(server: Postgres, mode: Mode) -> None:
-    url = server.url()
-    remember(server, 7)
-    assert server.stop(mode) is True
-    assert not server.running()
-    assert server.stop(mode) is False
-    assert server.start() is True
-    assert server.url() == url
-    assert ask(server, "SELECT value FROM memory") == (7,)
-
-
-def test_it_comes_back_after_sigkill_under_open_connections(server: Postgres) -> None:
-    for value in range(2):
-        remember(server, value)
-        with psycopg.connect(server.url()) as connection:
-            connection.execute("INSERT INTO memory VALUES (99)")
-            server.kill()
-            assert not server.running()
-            assert server.start() is True
-            with pytest.raises(psycopg.OperationalError):
-                connection.execute("SELECT 1")
-    assert ask(server, "SELECT sum(value), count(*) FROM memory") == (1, 2)
 
 
 def test_a_pid_file_that_names_somebody_elses_process_is_stale(server: Postgres) -> None:
@@ -156,11 +126,3 @@ def test_data_of_another_major_version_is_refused_by_name(root: Path) -> None:
     (data / "PG_VERSION").write_text("12\n")
     with pytest.raises(EmbeddedError, match="created by PostgreSQL 12"):
         Postgres(root / "postgres", FAST).start()
-
-
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root needs another user for the server")
-def test_root_runs_it_as_somebody_else(server: Postgres) -> None:
-    pid = server.pid()
-    assert pid is not None
-    assert Path(f"/proc/{pid}").stat().st_uid != 0
-    assert server.data.stat().st_uid == Path(f"/proc/{pid}").stat().st_uid

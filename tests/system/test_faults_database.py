@@ -14,7 +14,6 @@ from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 
-import psycopg
 import pytest
 
 from annals.embedded import logins
@@ -46,22 +45,6 @@ def test_stopped_and_started_again(consumers: Consumers, database: Database, fee
             database.server.start()
     until(lambda: database.read() == feed.produced.total(), running.said)
     running.terminate()
-    complete(consumers, database, feed)
-
-
-def test_sigterm_while_the_database_does_not_answer(
-    consumers: Consumers, database: Database, feed: Feed
-) -> None:
-    """Somebody holds a lock that the write in hand waits for: the consumer still ends in time, and
-    what it had in hand is read again."""
-    running = consumers.start()
-    running.until_reading()
-    with psycopg.connect(database.url) as plain:
-        plain.execute("LOCK TABLE product_instance_aud IN ACCESS EXCLUSIVE MODE")
-        feed.send(500)
-        until(lambda: database.query("SELECT 1 FROM pg_locks WHERE NOT granted"), "no write waits")
-        running.terminate()
-    consumers.drain()
     complete(consumers, database, feed)
 
 
@@ -213,21 +196,6 @@ def maintaining(consumers: Consumers, **env: str) -> Iterator[list[int]]:
     finally:
         stop.set()
         thread.join()
-
-
-def test_days_that_are_missing_and_being_made(
-    consumers: Consumers, database: Database, feed: Feed
-) -> None:
-    consumers.env |= FEW_DAYS
-    feed.dates = [NOW - timedelta(days=number) for number in range(10)]
-    feed.send(1_000)
-    running = consumers.start(DATABASE_URL=database.url_of(logins.OWNER))
-    with maintaining(consumers) as codes, feed.pouring(200):
-        until(lambda: len(codes) > 1 and database.read() > 1_500, running.said, 120)
-    until(lambda: database.read() == feed.produced.total(), running.said)
-    running.terminate()
-    assert 2 not in codes
-    complete(consumers, database, feed)
 
 
 def test_days_detached_while_they_are_written(

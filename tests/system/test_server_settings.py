@@ -4,12 +4,7 @@ nothing to say of a good server, of compose's and of the demo's."""
 import os
 import re
 import secrets
-import subprocess
-import sys
-import tempfile
 from collections.abc import Iterator
-from dataclasses import replace
-from pathlib import Path
 
 import psycopg
 import pytest
@@ -18,9 +13,10 @@ from django.db import connection
 
 from annals.access import grants
 from annals.embedded.postgres import Postgres
-from annals.observe.server_checks import MB, RULES, Fault, Server, Setting, faults, read
+from annals.observe.server_checks import MB, RULES, Fault, Setting, Settings, faults, read
+from tests.consuming import ROOT, command
+from tests.processes import own_server
 
-ROOT = Path(__file__).parents[2]
 BAD: dict[str, str | int] = {
     "shared_buffers": "16MB",
     "max_wal_size": "64MB",
@@ -59,11 +55,8 @@ pytestmark = pytest.mark.system
 
 @pytest.fixture
 def bad_server() -> Iterator[Postgres]:
-    with tempfile.TemporaryDirectory(prefix="annals-check-") as folder:
-        made = Postgres(Path(folder) / "postgres", BAD)
-        made.start()
+    with own_server(BAD) as made:
         yield made
-        made.stop("immediate")
 
 
 def check(server: Postgres, **env: str) -> tuple[int, str]:
@@ -71,15 +64,8 @@ def check(server: Postgres, **env: str) -> tuple[int, str]:
     clean = {name: value for name, value in os.environ.items() if not name.startswith("ANNALS_")}
     given = {"DATABASE_URL": server.url(), "ANNALS_SECRET_KEY": secrets.token_hex(32), **env}
     words = ["check", "--database", "default", "--fail-level", "WARNING"]
-    done = subprocess.run(
-        [sys.executable, "manage.py", *words],
-        cwd=ROOT,
-        env={**clean, "KAFKA_BOOTSTRAP_SERVERS": "127.0.0.1:1", **given},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    )
-    return done.returncode, done.stdout
+    done = command({**clean, "KAFKA_BOOTSTRAP_SERVERS": "127.0.0.1:1", **given}, *words)
+    return done.returncode, done.stdout + done.stderr
 
 
 def test_a_bad_server_is_told_what_to_change_and_the_demo_is_not(
@@ -101,7 +87,7 @@ def test_a_bad_server_is_told_what_to_change_and_the_demo_is_not(
     assert check(bad_server, ANNALS_DEMO="true")[0] == 0
 
 
-def compose() -> Server:
+def compose() -> Settings:
     """The server of docker/compose.yaml: what the database of the tests has, with its changes."""
     given = yaml.safe_load((ROOT / "docker/compose.yaml").read_text())["services"]["postgres"]
     checksums = "--data-checksums" in given["environment"]["POSTGRES_INITDB_ARGS"]
@@ -109,9 +95,9 @@ def compose() -> Server:
     return changed_by({**changed, "data_checksums": "on" if checksums else "off"})
 
 
-def changed_by(changed: dict[str, str]) -> Server:
+def changed_by(changed: dict[str, str]) -> Settings:
     """What the database of the tests has, with these changes, as ALTER SYSTEM takes them."""
-    settings = dict(read(connection).settings)
+    settings = dict(read(connection))
     sizes = {"MB": MB, "GB": 1024 * MB}
     for name, value in changed.items():
         size = re.fullmatch(r"(\d+)(MB|GB)", value)
@@ -122,12 +108,12 @@ def changed_by(changed: dict[str, str]) -> Server:
         else:
             settings[name] = Setting(value)
     settings["fsync"] = Setting("on")
-    return Server(settings, connections=COMPOSE_LOGINS)
+    return settings
 
 
 @pytest.mark.django_db
 def test_the_server_of_compose_is_good() -> None:
-    assert list(faults(compose())) == []
+    assert list(faults(compose(), COMPOSE_LOGINS)) == []
 
 
 @pytest.mark.parametrize(
@@ -144,10 +130,9 @@ def test_the_owner_is_created_with_the_limit_that_is_counted(name: str) -> None:
 def test_the_settings_of_the_first_hour_are_good() -> None:
     page = (ROOT / "docs/first-hour.md").read_text()
     changes = dict(re.findall(r"^ALTER SYSTEM SET (\w+) = '?(\w+)'?;$", page, re.MULTILINE))
-    fresh = replace(changed_by(FRESH), connections=COMPOSE_LOGINS)
-    ready = replace(changed_by({**FRESH, **changes}), connections=COMPOSE_LOGINS)
-    assert {fault.number for fault in faults(fresh)} >= {1, 2, 3, 4, 9, 14}
-    assert list(faults(ready)) == []
+    fresh = faults(changed_by(FRESH), COMPOSE_LOGINS)
+    assert {fault.number for fault in fresh} >= {1, 2, 3, 4, 9, 14}
+    assert list(faults(changed_by({**FRESH, **changes}), COMPOSE_LOGINS)) == []
 
 
 @pytest.mark.django_db
@@ -155,9 +140,8 @@ def test_the_settings_of_the_first_hour_are_good() -> None:
 def test_each_rule_has_its_own_complaint(rule: object) -> None:
     server = compose()
     number, name = rule.number, rule.setting  # type: ignore[attr-defined]
-    worst = "off" if server.settings[name].value in ("on", "lz4") else "1"
-    settings = {**server.settings, name: Setting(worst)}
-    (fault,) = faults(replace(server, settings=settings))
+    worst = "off" if server[name].value in ("on", "lz4") else "1"
+    (fault,) = faults({**server, name: Setting(worst)}, COMPOSE_LOGINS)
     assert (fault.number, fault.text) == (number, f"{name} is {worst}.")
 
 
@@ -165,12 +149,12 @@ def test_each_rule_has_its_own_complaint(rule: object) -> None:
 def test_connections_and_logs_are_looked_at_too() -> None:
     server = compose()
 
-    def only(changed: Server) -> Fault:
-        (fault,) = faults(changed)
+    def only(changed: Settings, connections: int = COMPOSE_LOGINS) -> Fault:
+        (fault,) = faults(changed, connections)
         return fault
 
-    assert "Set 141 or more" in only(replace(server, connections=138)).hint
-    library = {**server.settings, "session_preload_libraries": Setting("auto_explain")}
-    assert only(replace(server, settings=library)).number == 14
-    hidden = {k: v for k, v in server.settings.items() if not k.endswith("_libraries")}
-    assert list(faults(replace(server, settings=hidden))) == []
+    assert "Set 141 or more" in only(server, 138).hint
+    library = {**server, "session_preload_libraries": Setting("auto_explain")}
+    assert only(library).number == 14
+    hidden = {k: v for k, v in server.items() if not k.endswith("_libraries")}
+    assert list(faults(hidden, COMPOSE_LOGINS)) == []

@@ -73,18 +73,6 @@ def test_the_data_of_a_release_is_the_same_after_the_upgrade(name: str, tmp_path
         assert today.ledger() == kept["ledger"]
 
 
-def test_the_data_of_a_release_has_something_of_everything() -> None:
-    kept = json.loads(release.read(release.names()[0], "json"))
-    shown = [len(answer["history"]) for answer in kept["answers"].values()]
-    assert min(shown) >= 1
-    assert sum(shown) > 100
-    sums = {name: sum(each[name] for each in kept["ledger"]) for name in ("stored", "quarantined")}
-    assert sums["stored"] > 100
-    assert sums["quarantined"] == 1
-    gap = kept["answers"]["history/product-instance/G1?pageSize=500"]["history"][0]
-    assert gap["missingVersions"] == [2]
-
-
 def has_history() -> bool:
     command = ["git", "rev-parse", "--is-shallow-repository"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
@@ -103,16 +91,3 @@ def test_the_commit_of_the_release_has_the_migrations_of_what_is_kept(tmp_path: 
 def test_every_release_of_the_changelog_is_kept() -> None:
     """`python -m tests.upgrade.keep NAME REFERENCE` keeps one."""
     assert release.last() in release.names()
-
-
-@pytest.mark.parametrize(
-    "new, lacks",
-    [
-        ({"a": [1, 2], "b": 3}, []),
-        ({"a": [1], "b": 3}, ["/a was [1, 2], is [1]"]),
-        ({"a": [1, 3]}, ["/a/1 was 2, is 3"]),
-        ({}, ["/a is gone"]),
-    ],
-)
-def test_what_counts_as_the_same(new: Any, lacks: list[str]) -> None:
-    assert has(new, {"a": [1, 2]}) == lacks

@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 from msgspec import structs
 
 from history.entities import ENTITIES
-from history.record import Record
 from ingest.consumer import foresight
 from ingest.consumer.background import ends_of_claimed
 from ingest.consumer.foresight import Foresight
@@ -27,8 +26,6 @@ from ingest.source.brokers import Look
 from ingest.source.client import ASK_AGAIN_SECONDS, Patience, ThrottledLog, Unreachable
 from ingest.source.message import KafkaPartition, LastMessage, Message, TopicPartition
 from ingest.store.batch import GIANT_BYTES, Batch, Claim, Limits, OffsetGap
-from ingest.store.copy import CHUNK_BYTES, encode_row, encode_rows
-from ingest.store.ledger import Foreseen
 from tests.messages import EXPIRED, SOURCE, TOPIC, WINDOW, message, value, with_data
 
 TOLERANCE = Tolerance(5, 0.5, 10)
@@ -260,41 +257,12 @@ def test_a_run_is_taken_as_its_messages_are_one_by_one(
 
 
 def test_it_keeps_the_last_names_and_at_most_twice_as_many() -> None:
-    memory: BoundedCache[int] = BoundedCache(10)
+    memory = BoundedCache(10)
     for number in range(100):
         memory.update({str(number): number})
         assert all(memory.get(str(n)) == n for n in range(max(0, number - 9), number + 1))
         assert sum(memory.get(str(n)) is not None for n in range(number + 1)) <= 20
     assert memory.get("0") is None
-
-
-TEXT = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), min_size=1)
-
-RECORDS = st.builds(
-    Record,
-    entity=st.just("product-task"),
-    id=TEXT,
-    version=st.integers(0, 2**31 - 1),
-    type=st.integers(0, 2),
-    updated_at=st.integers(-62_135_596_800_000_000, 253_402_300_799_999_999),
-    client_id=TEXT,
-    author=st.none() | TEXT,
-    product_instance_id=st.none() | TEXT,
-    data=st.binary(),
-)
-
-
-@given(st.lists(RECORDS, max_size=5), st.integers(0, 2))
-def test_chunks_hold_the_rows_in_order(records: list[Record], large: int) -> None:
-    padded = [
-        structs.replace(each, data=bytes(each.data) + b"x" * large * CHUNK_BYTES)
-        for each in records
-    ]
-    chunks = list(encode_rows(padded))
-    assert b"".join(chunks) == b"".join(map(encode_row, padded))
-    assert all(len(chunk) >= CHUNK_BYTES for chunk in chunks[:-1])
-    if large:
-        assert len(chunks) == len(records)
 
 
 PATIENCE = 15.0
@@ -399,9 +367,9 @@ class Recorded:
     """The beats: what was recorded last."""
 
     def __init__(self) -> None:
-        self.found: dict[Claim, Foreseen] = {}
+        self.found: dict[Claim, Outlook] = {}
 
-    def foresee(self, found: dict[Claim, Foreseen], rate: float | None) -> None:  # noqa: ARG002
+    def foresee(self, found: dict[Claim, Outlook], rate: float | None) -> None:  # noqa: ARG002
         self.found = found
 
 

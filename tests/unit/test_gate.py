@@ -45,8 +45,8 @@ def graph() -> grimp.ImportGraph:
 @pytest.mark.parametrize(
     ("name", "importer", "imported"),
     [
-        ("One gate", "history.timeline.blame", "history.timeline.sources.tables"),
-        ("One gate", "history.timeline.field", "history.timeline.sources.old_service"),
+        ("One gate", "history.timeline.values", "history.timeline.sources.tables"),
+        ("One gate", "history.timeline.states", "history.timeline.sources.old_service"),
         ("One gate", "history.api.views", "history.timeline.sources.archive"),
         ("One gate", "history.admin.parts.found", "history.timeline.sources.lists"),
         ("One gate", "annals.management.comparing", "history.timeline.sources.merged"),

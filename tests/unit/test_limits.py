@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from history.base import http_call
-from history.fallback.calls import FAILURES, PAUSE_SECONDS, Breaker
+from history.fallback.client import FAILURES, PAUSE_SECONDS, Breaker
 from tests.old_service import OldService
 
 

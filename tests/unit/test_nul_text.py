@@ -13,7 +13,6 @@ from history.documents.jsonb import (
     LEAST_BYTES,
     can_be_stored,
     from_store,
-    line_from_store,
     may_have_nul,
     shortened,
     to_store,
@@ -63,16 +62,6 @@ def test_every_document_comes_back(document: dict[str, object]) -> None:
             assert may_have_nul(text)
             assert rb"\u0000" not in stored.replace(rb"\\", b"")  # PostgreSQL would refuse it
             assert isinstance(msgspec.json.decode(stored), str)
-
-
-@given(DOCUMENTS, TEXTS)
-def test_lines_of_an_export(document: dict[str, object], id: str) -> None:
-    text = dumps(document)
-    head = b'{"id":%b,"data":' % dumps(id)
-    line = head + to_store(text) + b"}\n"
-    assert loads(line_from_store(line)) == loads(head + text + b"}")
-    assert loads(line_from_store(memoryview(line))) == loads(head + text + b"}")
-    assert line_from_store(head + b"null}\n") == head + b"null}\n"
 
 
 @pytest.mark.parametrize("text", [b"{}", rb'{"a":"\\u0000"}', rb'{"a":"\\\\u0000"}', b"null"])

@@ -3,6 +3,7 @@
 import importlib.util
 import json
 import re
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from annals import metrics as annals_metrics
 from history import metrics as history_metrics
 from history.metric import Described, Kind, OpenValues
 from ingest import metrics as ingest_metrics
+from tests.need import promtool
 
 ROOT = Path(__file__).parents[2]
 SCRIPT = ROOT / "scripts/sizes.py"
@@ -111,3 +113,13 @@ def test_queries_group_only_by_labels_that_exist() -> None:
         and not any(label in SAMPLES[name].labels for name in NAME.findall(query))
     ]
     assert wrong == []
+
+
+def test_prometheus_takes_its_configuration_and_every_query(tmp_path: Path) -> None:
+    rules = [{"record": f"panel:{n}", "expr": query} for n, (_, query) in enumerate(expressions())]
+    queries = tmp_path / "queries.yaml"
+    queries.write_text(json.dumps({"groups": [{"name": "all", "rules": rules}]}))
+    config = ROOT / "docker/prometheus/prometheus.yaml"
+    for words in (["rules", queries], ["config", "--syntax-only", config]):
+        done = subprocess.run([promtool(), "check", *words], capture_output=True, text=True)
+        assert done.returncode == 0, done.stdout + done.stderr

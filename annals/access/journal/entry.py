@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
 from datetime import UTC
 from typing import Any, Final
 from urllib.parse import unquote, urlsplit
@@ -13,7 +12,7 @@ from django.urls import reverse
 
 from annals.access.address import address_of
 from annals.access.journal.words import BREAK_GLASS, Action, Actor, Outcome
-from annals.access.models import identity_of
+from annals.access.models import JournalEntry, identity_of
 from annals.access.roles import Service
 from history import need_to_know
 from history.base.plain_text import letters
@@ -37,31 +36,9 @@ _HARMLESS: Final = frozenset(
 _HARMLESS_VALUE: Final = re.compile(r"[A-Za-z.,-]{1,60}|\d{1,6}|20\d\d-\d\d-\d\d[T\d:.+Z-]{,30}")
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
-    """A row of the journal without its time and id; see annals.access.models.JournalEntry."""
-
-    login: str
-    identity: str
-    actor: Actor
-    address: str
-    request_id: str
-    action: Action
-    outcome: Outcome
-    status: int
-    entity: str = ""
-    entity_id: str = ""
-    application: str = ""
-    method: str = ""
-    query: str = ""
-    path: str = ""
-    moment: str = ""
-    reason: str = ""
-
-
 def entries(
     request: HttpRequest, response: HttpResponseBase, action: Action, look: Look
-) -> Iterator[Entry]:
+) -> Iterator[JournalEntry]:
     """The rows of a request that was answered: one for each application that it read, or one; and
     one for each that a list left out, because the reader may not see it."""
     actor, login, identity = _who(request)
@@ -71,34 +48,30 @@ def entries(
         action = Action.UNMASK
     elif action is Action.UNMASK and outcome is Outcome.SHOWN:
         action = Action.VERSION  # the page that asks for the reason
-    found = Entry(
-        login=login,
-        identity=identity,
-        actor=actor,
-        address=address_of(request),
-        request_id=request.META.get("HTTP_X_REQUEST_ID", ""),
-        action=action,
-        outcome=outcome,
-        status=response.status_code,
-        entity=entity,
-        entity_id=identifier,
-        method=request.method or "",
-        query=_query(request, action, outcome),
-        path=look.unmasked.path if look.unmasked else "",
-        moment=look.unmasked.moment.astimezone(UTC).isoformat() if look.unmasked else "",
-        reason=_reason(request, look),
-    )
+    found = {
+        "login": login,
+        "identity": identity,
+        "actor": actor,
+        "address": address_of(request),
+        "request_id": request.META.get("HTTP_X_REQUEST_ID", ""),
+        "action": action,
+        "status": response.status_code,
+        "entity": entity,
+        "entity_id": identifier,
+        "method": request.method or "",
+        "query": _query(request, action, outcome),
+    }
+    if look.unmasked:
+        found["path"] = look.unmasked.path
+        found["moment"] = look.unmasked.moment.astimezone(UTC).isoformat()
+    reason = _reason(request, look)
     # What the address names may have shown another application too, where a child has moved.
     of = dict.fromkeys(filter(None, (application, *look.applications)))
     for each in of or [""]:
-        yield replace(found, application=each)
+        yield JournalEntry(**found, application=each, outcome=outcome, reason=reason)
+    left_out = f"{need_to_know.REASON}: left out of the list"
     for each in look.hidden[:MOST_HIDDEN]:
-        yield replace(
-            found,
-            application=each,
-            outcome=Outcome.REFUSED,
-            reason=f"{need_to_know.REASON}: left out of the list",
-        )
+        yield JournalEntry(**found, application=each, outcome=Outcome.REFUSED, reason=left_out)
 
 
 def _reason(request: HttpRequest, look: Look) -> str:

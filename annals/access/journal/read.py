@@ -76,7 +76,7 @@ def rows(filters: Filters) -> Iterator[JournalEntry]:
     after: Place | None = None
     while found := page(filters, CHUNK, after):
         yield from found
-        after = place(found[-1])
+        after = found[-1].pk
 
 
 def _readable(row: JournalEntry) -> JournalEntry:
@@ -91,11 +91,6 @@ _TEXTS: Final = tuple(
     for each in JournalEntry._meta.fields
     if isinstance(each, models.CharField | models.TextField)
 )
-
-
-def place(row: JournalEntry) -> Place:
-    """Where a row is in the order of the journal."""
-    return row.at, row.id
 
 
 def _spans(filters: Filters, after: Place | None) -> Iterator[QuerySet[JournalEntry]]:
@@ -143,14 +138,6 @@ class Line:
     url: str
 
 
-@dataclass(frozen=True, slots=True)
-class _Name:
-    """A login of today, and the full name of its person."""
-
-    login: str
-    full: str
-
-
 def lines(found: Iterable[JournalEntry]) -> Iterator[Line]:
     """The rows with their names for people."""
     rows = list(found)
@@ -163,8 +150,8 @@ def lines(found: Iterable[JournalEntry]) -> Iterator[Line]:
         user = users.get(row.identity)
         yield Line(
             row=row,
-            who=(user.full if user else "") or _name(people[row.login], row.actor),
-            now=user.login if user and user.login != row.login else "",
+            who=(user.get_full_name() if user else "") or _name(people[row.login], row.actor),
+            now=user.username if user and user.username != row.login else "",
             actor=_label(Actor, row.actor),
             action=_label(Action, row.action),
             outcome=_label(Outcome, row.outcome),
@@ -173,11 +160,11 @@ def lines(found: Iterable[JournalEntry]) -> Iterator[Line]:
         )
 
 
-def _users(rows: Sequence[JournalEntry]) -> Mapping[str, _Name]:
+def _users(rows: Sequence[JournalEntry]) -> Mapping[str, User]:
     """The logins of today behind the identities of these rows."""
     keys = {row.identity.removeprefix(USER) for row in rows if row.identity.startswith(USER)}
     known = User.objects.filter(pk__in=[int(key) for key in keys if key.isdecimal()])
-    return {f"{USER}{user.pk}": _Name(user.username, user.get_full_name()) for user in known}
+    return {identity_of(user.pk): user for user in known}
 
 
 # Who is in the table of people, by the kind there; a break-glass login may have any name.

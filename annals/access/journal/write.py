@@ -7,7 +7,6 @@ import os
 import pwd
 import sys
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import fields
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final, TextIO
 
@@ -20,7 +19,7 @@ from django.http import HttpRequest, HttpResponse
 from django.template.loader import render_to_string
 
 from annals import metrics
-from annals.access.journal.entry import Entry, entries
+from annals.access.journal.entry import entries
 from annals.access.journal.words import Action, Actor, Outcome, action_of
 from annals.access.models import JournalEntry, identity_of
 from history.api import errors
@@ -50,7 +49,7 @@ class JournalError(NotJournaledError):
     """It is not known that the journal has the rows: nothing may be shown."""
 
 
-def write(entries: Collection[Entry], output: TextIO) -> None:
+def write(entries: Collection[JournalEntry], output: TextIO) -> None:
     """Add rows; when this returns, they are committed, or they are part of the transaction that
     the caller has opened. output: where they go as lines of JSON, if ANNALS_JOURNAL_LOG is set.
     Raises JournalError."""
@@ -81,14 +80,17 @@ def write(entries: Collection[Entry], output: TextIO) -> None:
             log.warning("rows of the access journal cannot be sent on: %s", error)
 
 
-_NAMES: Final = tuple(each.name for each in fields(Entry))
-_row: Final = attrgetter(*_NAMES)
+# Without those that the database fills.
 _LENGTHS: Final = {
-    each.name: each.max_length for each in JournalEntry._meta.fields if each.name in _NAMES
+    each.name: each.max_length
+    for each in JournalEntry._meta.local_concrete_fields
+    if not each.has_db_default()
 }
+_NAMES: Final = tuple(_LENGTHS)
+_row: Final = attrgetter(*_NAMES)
 
 
-def _values(entry: Entry) -> list[str | int]:
+def _values(entry: JournalEntry) -> list[str | int]:
     """The values as people can read them on one line: cut, control characters escaped."""
     return [
         value if isinstance(value, int) else str(one_line(value)[: _LENGTHS[name]])
@@ -96,7 +98,7 @@ def _values(entry: Entry) -> list[str | int]:
     ]
 
 
-def _line(entry: Entry) -> str:
+def _line(entry: JournalEntry) -> str:
     line = {"time": clock.now().isoformat(), **dict(zip(_NAMES, _values(entry), strict=True))}
     return f"{msgspec.json.encode(line).decode()}\n"
 
@@ -113,12 +115,11 @@ def record(action: Action, query: str, reason: str = "", **subject: str) -> None
     """Add a row for the user of the operating system. subject: entity, entity_id, application.
 
     Raises JournalError, unless ANNALS_JOURNAL_FAILURE lets the command go on."""
-    entry = Entry(
+    entry = JournalEntry(
         login=login(),
         identity=f"uid:{os.getuid()}",
         actor=Actor.OPERATOR,
         address=LOCAL,
-        request_id="",
         action=action,
         outcome=Outcome.SHOWN,
         status=0,
@@ -137,8 +138,15 @@ def record(action: Action, query: str, reason: str = "", **subject: str) -> None
 def on_roles(user: User, before: Collection[str], after: Collection[str]) -> None:
     """In the transaction that changes the roles, as a provider says. Raises JournalError."""
     was, now = (", ".join(sorted(each)) or "none" for each in (before, after))
-    who = (user.get_username(), identity_of(user.pk), Actor.PERSON, "")
-    row = Entry(*who, "", Action.OTHER, Outcome.SHOWN, 0, query=f"roles: {was} -> {now}")
+    row = JournalEntry(
+        login=user.get_username(),
+        identity=identity_of(user.pk),
+        actor=Actor.PERSON,
+        action=Action.OTHER,
+        outcome=Outcome.SHOWN,
+        status=0,
+        query=f"roles: {was} -> {now}",
+    )
     write([row], sys.stdout)
 
 
@@ -171,7 +179,9 @@ class Journal:
         look = request.look = Look()  # type: ignore[attr-defined] # for history.requests.accesses.of
         response = self.get_response(request)
         action = action_of(request)
-        if action is None or _shows_nothing(request, response):
+        # OPTIONS asks which methods there are. A refused one is an attempt.
+        methods = request.method == "OPTIONS" and response.status_code == 204
+        if action is None or methods:
             return response
         try:
             rows = list(entries(request, response, action, look))
@@ -181,11 +191,6 @@ class Journal:
         except (JournalError, Error, psycopg.Error) as error:
             return _without_journal(request, response, error, look)
         return response
-
-
-def _shows_nothing(request: HttpRequest, response: HttpResponse) -> bool:
-    """OPTIONS asks which methods there are. A refused one is an attempt."""
-    return request.method == "OPTIONS" and response.status_code == 204
 
 
 def _without_journal(

@@ -24,13 +24,13 @@ class BearerToken(BaseAuthentication):
     """401 with the reason for a token that is refused, 403 where it lacks the scope, 503 where its
     issuer cannot be asked for its keys. The issuer is not asked on every request."""
 
-    def authenticate(self, request: Request) -> tuple[Service, tokens.Bearer] | None:
+    def authenticate(self, request: Request) -> tuple[Service, None] | None:
         given = request.headers.get("Authorization", "")
         scheme, _space, token = given.partition(" ")
         if scheme.lower() != "bearer":
             return None
         try:
-            found = tokens.bearer(token.strip(" "), discoveries())
+            return tokens.bearer(token.strip(" "), discoveries()), None
         except tokens.TokenError as error:
             log.warning("Bearer token refused: %s", error)
             setattr(request._request, _ERROR, str(error))
@@ -41,7 +41,6 @@ class BearerToken(BaseAuthentication):
         except ProviderDownError as error:
             log.warning("Bearer tokens cannot be checked: %s", error)
             raise UnavailableError(gettext("the issuer of the token cannot be reached")) from None
-        return Service(found.issuer, found.client, found.subject, found.sensitive), found
 
     def authenticate_header(self, request: Request) -> str:
         """The challenge of a 401: what was wrong with the token, or what would be accepted."""

@@ -3,10 +3,9 @@
 import logging
 import threading
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
 from functools import cache
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import jwt
 import msgspec
@@ -32,41 +31,9 @@ class ProviderRefusesError(ProviderDownError):
     """The provider answers, and says that what it was asked for is wrong (400)."""
 
 
-def ask(provider: Provider, method: str, address: str, **options: Any) -> dict[str, Any]:
-    """The JSON object that the provider answers. Raises ProviderDownError."""
-    until = time.monotonic() + CONNECT_SECONDS + READ_SECONDS
-    try:
-        with (
-            http_call.Session() as session,
-            session.request(
-                method,
-                address,
-                timeout=(CONNECT_SECONDS, READ_SECONDS),
-                verify=str(provider.ca_file) if provider.ca_file else True,
-                allow_redirects=False,
-                stream=True,
-                **options,
-            ) as answer,
-        ):
-            body = http_call.body(answer, LONGEST_ANSWER, until)
-            if answer.status_code == 400:
-                raise ProviderRefusesError(f"{address} answers 400")
-            if answer.status_code != 200:
-                raise ProviderDownError(f"{address} answers {answer.status_code}")
-            found = msgspec.json.decode(body)
-    except http_call.TooLargeError:
-        raise ProviderDownError(f"{address} answers too much") from None
-    except (requests.RequestException, ValueError, RecursionError) as error:
-        raise ProviderDownError(f"{address}: {type(error).__name__}") from None
-    if not isinstance(found, dict):
-        raise ProviderDownError(f"{address} answers no JSON object")
-    return found
-
-
 log = logging.getLogger(__name__)
 
-METADATA_SECONDS: Final = 3_600.0
-KEYS_SECONDS: Final = 600.0
+REMEMBERED_SECONDS: Final = 600.0
 # A token with an unknown key id, or a provider that is down, makes us ask no more often than this.
 AGAIN_SECONDS: Final = 10.0
 MOST_KEYS: Final = 100
@@ -77,8 +44,7 @@ ALGORITHMS: Final = {"RSA": ("RS256", "PS256"), "EC": ("ES256",)}
 AT_ONCE: Final = 4
 
 
-@dataclass(frozen=True, slots=True)
-class Key:
+class Key(NamedTuple):
     """A public key, and the algorithms of signatures that it may check."""
 
     id: str | None
@@ -97,38 +63,33 @@ class Discovery:
         self._clock = clock
         self._lock = threading.Lock()
         self._metadata: dict[str, Any] = {}
-        self._metadata_until = 0.0
         self._keys: dict[str | None, list[Key]] = {}
-        self._keys_until = 0.0
+        self._until = 0.0
         self._asked_at = -AGAIN_SECONDS
-        self._failed_until = 0.0
         self._failure = ""
         self.address = f"{provider.issuer.rstrip('/')}/.well-known/openid-configuration"
 
     def endpoint(self, name: str) -> str:
         """The address that the metadata give, as `token_endpoint`. Raises ProviderDownError."""
         with self._lock:
-            address = self._current_metadata().get(name)
-        if address is None:
-            raise ProviderDownError(f"{self.provider.issuer} names no {name}")
-        return str(address)
+            self._refresh()
+        if not self._metadata:
+            raise ProviderDownError(self._failure)
+        return _address(self._metadata, name)
 
     def known(self, name: str) -> str | None:
         """The address as endpoint() gives it; None where it is not known."""
-        metadata = self._metadata
         if self._lock.acquire(blocking=False):
             try:
-                metadata = self._current_metadata()
-            except ProviderDownError as error:
-                log.warning("metadata not read: %s", error)
+                self._refresh()
             finally:
                 self._lock.release()
-        return metadata.get(name)
+        return self._metadata.get(name)
 
-    def check(self) -> None:
-        """Ask the provider now. Raises ProviderDownError: better on a page of ours than as an
-        error of the browser."""
-        self._own(self.address)
+    def authorization_endpoint(self) -> str:
+        """Where people log in, asked now. Raises ProviderDownError: better on a page of ours than
+        as an error of the browser."""
+        return _address(self._own(), "authorization_endpoint")
 
     def keys(self, key_id: str | None, trusted: bool = False) -> list[Key]:
         """The signing keys of this id (None: of tokens that name none); empty: there is none.
@@ -138,7 +99,7 @@ class Discovery:
         none, and BusyError where AT_ONCE threads wait.
         """
         known = self._keys.get(key_id)
-        if known is not None and self._clock() < self._keys_until:
+        if known is not None and self._clock() < self._until:
             return known
         if not self._lock.acquire(blocking=False):
             if known is not None:
@@ -146,71 +107,65 @@ class Discovery:
             with self._waiting.taken():
                 self._lock.acquire()
         try:
-            self._refresh_keys(key_id, 0.0 if trusted else AGAIN_SECONDS)
+            self._refresh(key_id not in self._keys, 0.0 if trusted else AGAIN_SECONDS)
         finally:
             self._lock.release()
+        if not self._keys:
+            raise ProviderDownError(self._failure)
         return self._keys.get(key_id, [])
 
-    def _refresh_keys(self, key_id: str | None, pause: float) -> None:
+    def _refresh(self, wanted: bool = False, pause: float = AGAIN_SECONDS) -> None:
+        """Ask the provider for what is out of date, or wanted. What is remembered stays where it
+        does not answer. pause: seconds from the last time on in which it is not asked again."""
         now = self._clock()
-        if key_id in self._keys and now < self._keys_until:
-            return  # another thread was faster
-        if now - self._asked_at >= pause:
-            try:
-                self._fetch_keys()
-            except ProviderDownError as error:
-                log.warning("keys not refreshed: %s", error)
-                self._failure = str(error)
-            # From the end: a call can last as long as the pause, and threads wait for this one.
-            self._asked_at = self._clock()
-        if not self._keys:
-            raise ProviderDownError(self._failure or f"{self.provider.issuer} gave no keys")
-
-    def _current_metadata(self) -> dict[str, Any]:
-        now = self._clock()
-        if now < self._metadata_until:
-            return self._metadata
-        if now < self._failed_until:
-            if self._metadata:
-                return self._metadata
-            raise ProviderDownError(self._failure)
+        if (now < self._until and not wanted) or now - self._asked_at < pause:
+            return
         try:
-            found = self._own(self.address)
+            metadata = self._own()
+            self._keys = _usable(self.ask("GET", _address(metadata, "jwks_uri")))
+            self._metadata, self._until = metadata, self._clock() + REMEMBERED_SECONDS
         except ProviderDownError as error:
-            self._failed_until, self._failure = self._clock() + AGAIN_SECONDS, str(error)
-            if self._metadata:
-                return self._metadata
-            raise
-        self._metadata, self._metadata_until = found, now + METADATA_SECONDS
-        return self._metadata
+            log.warning("metadata and keys not read: %s", error)
+            self._failure = str(error)
+        # From the end: a call can last as long as the pause, and threads wait for this one.
+        self._asked_at = self._clock()
 
-    def _own(self, address: str) -> dict[str, Any]:
-        found = self.get(address)
+    def _own(self) -> dict[str, Any]:
+        """The metadata. Raises ProviderDownError."""
+        found = self.ask("GET", self.address)
         if found.get("issuer") != self.provider.issuer:
-            raise ProviderDownError(f"{address} is of another issuer: {found.get('issuer')!r}")
+            raise ProviderDownError(f"{self.address} is of another issuer: {found.get('issuer')!r}")
         return found
 
-    def _fetch_keys(self) -> None:
-        address = self._current_metadata().get("jwks_uri")
-        if address is None:
-            raise ProviderDownError(f"{self.provider.issuer} names no jwks_uri")
-        given = self.get(address).get("keys")
-        if not isinstance(given, list):
-            raise ProviderDownError(f"{address} holds no keys")
-        keys: dict[str | None, list[Key]] = {}
-        for each in given[:MOST_KEYS]:
-            if (key := _usable(each)) is not None:
-                for name in {key.id, None}:
-                    keys.setdefault(name, []).append(key)
-        self._keys, self._keys_until = keys, self._clock() + KEYS_SECONDS
-
-    def get(self, address: str, headers: dict[str, str] | None = None) -> dict[str, Any]:
-        """A JSON object from the provider. Raises ProviderDownError."""
-        return ask(self.provider, "GET", address, headers=headers)
-
-    def post(self, address: str, form: dict[str, str], **options: Any) -> dict[str, Any]:
-        """The JSON object that answers a form. Raises ProviderDownError."""
-        return ask(self.provider, "POST", address, data=form, **options)
+    def ask(self, method: str, address: str, **options: Any) -> dict[str, Any]:
+        """The JSON object that the provider answers. Raises ProviderDownError."""
+        until = time.monotonic() + CONNECT_SECONDS + READ_SECONDS
+        try:
+            with (
+                http_call.Session() as session,
+                session.request(
+                    method,
+                    address,
+                    timeout=(CONNECT_SECONDS, READ_SECONDS),
+                    verify=str(self.provider.ca_file) if self.provider.ca_file else True,
+                    allow_redirects=False,
+                    stream=True,
+                    **options,
+                ) as answer,
+            ):
+                body = http_call.body(answer, LONGEST_ANSWER, until)
+                if answer.status_code == 400:
+                    raise ProviderRefusesError(f"{address} answers 400")
+                if answer.status_code != 200:
+                    raise ProviderDownError(f"{address} answers {answer.status_code}")
+                found = msgspec.json.decode(body)
+        except http_call.TooLargeError:
+            raise ProviderDownError(f"{address} answers too much") from None
+        except (requests.RequestException, ValueError, RecursionError) as error:
+            raise ProviderDownError(f"{address}: {type(error).__name__}") from None
+        if not isinstance(found, dict):
+            raise ProviderDownError(f"{address} answers no JSON object")
+        return found
 
 
 @cache
@@ -219,27 +174,40 @@ def discoveries() -> dict[str, Discovery]:
     return {provider.issuer: Discovery(provider) for provider in settings.OIDC_PROVIDERS}
 
 
-def _usable(given: Any) -> Key | None:
-    """A public key for signatures of accepted algorithms; None for every other."""
-    if not isinstance(given, dict) or given.get("use", "sig") != "sig":
-        return None
-    operations = given.get("key_ops")
-    if isinstance(operations, list) and "verify" not in operations:
-        return None
-    name, kind, named = (given.get(each) for each in ("kid", "kty", "alg"))
-    if not isinstance(name, str | None):
-        return None
-    fitting = tuple(
-        each for each in ALGORITHMS.get(str(kind), ()) if named is None or named == each
-    )
-    if not fitting:
+def _address(metadata: Mapping[str, Any], name: str) -> str:
+    if (address := metadata.get(name)) is None:
+        raise ProviderDownError(f"{metadata['issuer']} names no {name}")
+    return str(address)
+
+
+def _usable(found: Mapping[str, Any]) -> dict[str | None, list[Key]]:
+    """By id, and all of them by None: the public keys for signatures of accepted algorithms. Raises
+    ProviderDownError where there are none."""
+    given = found.get("keys")
+    keys: dict[str | None, list[Key]] = {}
+    for each in given[:MOST_KEYS] if isinstance(given, list) else ():
+        if isinstance(each, dict) and (key := _key(each)) is not None:
+            for name in {key.id, None}:
+                keys.setdefault(name, []).append(key)
+    if not keys:
+        raise ProviderDownError("the provider has no key for signatures")
+    return keys
+
+
+def _key(given: dict[str, Any]) -> Key | None:
+    operations = given.get("key_ops", ["verify"])
+    if given.get("use", "sig") != "sig" or "verify" not in operations:
         return None
     try:
-        key = jwt.PyJWK(given, algorithm=fitting[0]).key
-    except (jwt.PyJWTError, ValueError, TypeError, KeyError):
+        found = jwt.PyJWK(given)
+    except (jwt.PyJWTError, TypeError):
         return None
+    key = found.key
     if isinstance(key, RSAPublicKey):
         strong = key.key_size >= SMALLEST_RSA_BITS
     else:
         strong = isinstance(key, EllipticCurvePublicKey) and key.curve.name == "secp256r1"
-    return Key(name, fitting, key) if strong else None
+    # An RSA key that names no algorithm is for both.
+    named = given.get("alg")
+    fitting = [each for each in ALGORITHMS.get(given["kty"], ()) if named in (None, each)]
+    return Key(found.key_id, tuple(fitting), key) if strong and fitting else None

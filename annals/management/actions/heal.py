@@ -2,8 +2,9 @@
 
 import json
 import sys
+from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from itertools import chain
 from typing import Any, Final, NamedTuple
 
 from django.conf import settings
@@ -56,80 +57,62 @@ class Request(NamedTuple):
         return json.dumps(found, ensure_ascii=False).encode()
 
 
-@dataclass(slots=True)
-class Asked:
-    """What was asked for."""
-
-    gaps: int = 0
-    requests: int = 0
-    versions: int = 0
-
-    def add(self, requests: Sequence[Request]) -> None:
-        self.gaps += 1
-        self.requests += len(requests)
-        self.versions += sum(each.last - each.first + 1 for each in requests)
+def _count(asked: Counter[str], requests: Sequence[Request]) -> None:
+    """Add the requests for one gap to the sums of gaps, requests and versions."""
+    versions = sum(each.last - each.first + 1 for each in requests)
+    asked.update(gaps=1, requests=len(requests), versions=versions)
 
 
-class Run:
-    """The action of one call of the command."""
-
-    def __init__(self, command: BaseCommand) -> None:
-        self.stdout = command.stdout
-
-    def handle(self, **options: Any) -> None:
-        refuse_other_tables()
-        with translation.override("en"):
-            asked = Asked()
-            if options["dry_run"]:
-                for requests in _open(options):
-                    for _, wanted in requests:
-                        asked.add(wanted)
-                        self._show(wanted, options)
-            else:
-                self._ask(options, asked)
-            if _as_json(options):
-                self.stdout.write(json.dumps(asdict(asked)))
-            elif asked.requests:
-                would = "Would ask" if options["dry_run"] else "Asked"
-                self.stdout.write(
-                    f"{would} for {counted(asked.versions, 'version')} of "
-                    f"{counted(asked.gaps, 'gap')}, in the topic {TOPIC}."
-                )
-            elif latest() is None:
-                self.stdout.write("Nobody has looked for gaps yet: run annals gaps first.")
-            else:
-                self.stdout.write(
-                    "There is nothing to ask for: no gap is open, or all were asked for in the "
-                    "last 24 hours (--again asks for them, too)."
-                )
-
-    def _show(self, requests: Sequence[Request], options: dict[str, Any]) -> None:
-        for each in requests if not _as_json(options) else ():
-            self.stdout.write(one_line(f"{each.kind} {each.id} {each.first}-{each.last}"))
-
-    def _ask(self, options: dict[str, Any], asked: Asked) -> None:
-        producer: Producer | None = None
-        for gaps in _open(options):
-            producer = producer or _producer()
-            for _, requests in gaps:
-                for each in requests:
-                    producer.send(TOPIC, each.id.encode(), each.value())
-            if producer.flush(CONFIRM_MS / 1000 + 1) or producer.failed:
-                why = producer.first_error or "the brokers do not answer"
-                raise CommandError(
-                    f"Kafka did not take the requests: {why}. Those for {asked.gaps:,} gaps "
-                    "were sent; the next run asks for the others.",
-                    returncode=2,
-                )
-            # Noted when Kafka has them: a run that is killed before asks once more.
-            with connection.cursor() as cursor:
-                cursor.execute(_ASKED, [[id for id, _ in gaps]])
-            for _, requests in gaps:
-                asked.add(requests)
+def run(command: BaseCommand, **options: Any) -> None:
+    """Ask, or print what would be asked. options: as the command declares them."""
+    refuse_other_tables()
+    as_json = bool(options["json"] or options["heal_json"])
+    asked = Counter(gaps=0, requests=0, versions=0)
+    with translation.override("en"):
+        if options["dry_run"]:
+            for _, wanted in chain.from_iterable(_open(options)):
+                _count(asked, wanted)
+                for each in () if as_json else wanted:
+                    line = f"{each.kind} {each.id} {each.first}-{each.last}"
+                    command.stdout.write(one_line(line))
+        else:
+            _ask(options, asked)
+        if as_json:
+            command.stdout.write(json.dumps(asked))
+        elif asked["requests"]:
+            would = "Would ask" if options["dry_run"] else "Asked"
+            command.stdout.write(
+                f"{would} for {counted(asked['versions'], 'version')} of "
+                f"{counted(asked['gaps'], 'gap')}, in the topic {TOPIC}."
+            )
+        elif latest() is None:
+            command.stdout.write("Nobody has looked for gaps yet: run annals gaps first.")
+        else:
+            command.stdout.write(
+                "There is nothing to ask for: no gap is open, or all were asked for in the "
+                "last 24 hours (--again asks for them, too)."
+            )
 
 
-def _as_json(options: dict[str, Any]) -> bool:
-    return bool(options["json"] or options["heal_json"])
+def _ask(options: dict[str, Any], asked: Counter[str]) -> None:
+    producer: Producer | None = None
+    for gaps in _open(options):
+        producer = producer or _producer()
+        for _, requests in gaps:
+            for each in requests:
+                producer.send(TOPIC, each.id.encode(), each.value())
+        if producer.flush(CONFIRM_MS / 1000 + 1) or producer.failed:
+            why = producer.first_error or "the brokers do not answer"
+            raise CommandError(
+                f"Kafka did not take the requests: {why}. Those for {asked['gaps']:,} gaps "
+                "were sent; the next run asks for the others.",
+                returncode=2,
+            )
+        # Noted when Kafka has them: a run that is killed before asks once more.
+        with connection.cursor() as cursor:
+            cursor.execute(_ASKED, [[id for id, _ in gaps]])
+        for _, requests in gaps:
+            _count(asked, requests)
 
 
 def _producer() -> Producer:

@@ -1,6 +1,7 @@
 """What `annals trace` does."""
 
 import json
+from datetime import datetime
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError
@@ -15,9 +16,8 @@ from history.record import ID_LENGTH
 from history.trace import Bounds, Fate, MessagePlace
 from ingest.management.actions.consume import brokers
 from ingest.source import kafka
-from ingest.source.brokers import topic_id
+from ingest.source.brokers import Brokers
 from ingest.source.client import TIMEOUT_SECONDS, Unreachable
-from ingest.source.retention import bounds
 
 OF_VERSION = ("entity", "id", "version")
 
@@ -44,7 +44,7 @@ class Run:
         fate = self._of_version(options) if of_version else self._of_message(options)
         with translation.override("en"):
             if options["json"]:
-                self.stdout.write(json.dumps(as_json(fate)))
+                self.stdout.write(json.dumps(_as_object(fate)))
             else:
                 self._print(fate)
 
@@ -70,45 +70,30 @@ class Run:
         """What the broker has of the partition; None if it does not say."""
         partition = (place.topic, place.partition)
         try:
-            found = bounds(*brokers(), [partition]).get(partition)
+            asked = Brokers(*brokers()).bounds([partition])
+            if not asked:
+                return Bounds(0, 0)
+            [(source, (low, end))] = asked.items()
             # The embedded broker counts the last batch as one message.
-            if found is not None and place.offset >= found[1]:
+            if place.offset >= end:
                 behind = kafka.peek(*brokers(), partition, place.offset, 1)
                 if any(message.offset == place.offset for message in behind):
-                    found = found[0], place.offset + 1
-            log = topic_id(*brokers(), place.topic) if found else ""
+                    end = place.offset + 1
         except Unreachable as error:
             self.stderr.write(
                 f"{error}. Kafka did not answer in {TIMEOUT_SECONDS:g} seconds: what is not read "
                 "yet is the consumer's last record."
             )
             return None
-        return Bounds(*found, log) if found else Bounds(0, 0)
+        return Bounds(low, end, source.topic_id)
 
     def _print(self, fate: Fate) -> None:
         self.stdout.write(one_line(f"{fate.state.value}: {' '.join(trace.said(fate))}"))
-        for name, value in as_json(fate).items():
+        for name, value in _as_object(fate).items():
             if value is not None and name not in ("state", "why", "mayBe", "certain"):
                 self.stdout.write(f"  {name}: {one_line(str(value))}")
 
 
-def as_json(fate: Fate) -> dict[str, Any]:
-    """The fate as JSON values, with the names of `GET trace`."""
-    name, place, may_be = fate.name, fate.place, fate.may_be
-    return {
-        "state": fate.state.value,
-        "certain": fate.certain,
-        "at": fate.at and fate.at.isoformat(),
-        "reason": fate.reason or None,
-        "detail": fate.detail or None,
-        "why": " ".join(trace.said(fate)),
-        "kind": (name.entity or None) if name else None,
-        "id": (name.id or None) if name else None,
-        "version": name.version if name else None,
-        "updatedAt": fate.made_at and fate.made_at.isoformat(),
-        "topic": place.topic if place else None,
-        "partition": place.partition if place else None,
-        "offset": place.offset if place else None,
-        "mayBe": may_be
-        and {"unread": may_be.unread, "lost": may_be.lost, "expired": may_be.expired},
-    }
+def _as_object(fate: Fate) -> dict[str, Any]:
+    """As `GET trace`, and what is wrong with a message in quarantine."""
+    return {**trace.as_object(fate, datetime.isoformat), "detail": fate.detail or None}

@@ -37,6 +37,6 @@ class Command(BaseCommand):
         parser.add_argument("--json", action="store_true", dest="as_json", help="print JSON")
 
     def handle(self, *_: Any, **options: Any) -> None:
-        from annals.management.comparing import Run
+        from annals.management.comparing import run
 
-        Run(self).handle(**options)
+        run(self, **options)

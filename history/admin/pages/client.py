@@ -20,7 +20,7 @@ from history.admin.parts.found import make_groups
 from history.admin.site.access import may_view_history
 from history.base import clock, zone
 from history.entities import ENTITIES, PARTS
-from history.requests.worker_shares import dear_view
+from history.requests.worker_shares import expensive_view
 from history.timeline import (
     ApplicationQuery,
     BadParameterError,
@@ -39,7 +39,7 @@ CHANGES = frozenset({Include.CHANGES})
 
 
 @may_view_history
-@dear_view
+@expensive_view
 def page(request: HttpRequest, reader: Reader) -> HttpResponse:
     """?q= is a number of the client, ?week= as 2026-W44; without it the current week. Weeks are
     those of the reader's zone."""

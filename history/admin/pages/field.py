@@ -22,7 +22,7 @@ from history.base import clock
 from history.diff.equal import identical
 from history.documents.exactjson import Json
 from history.entities import Entity
-from history.requests.worker_shares import dear_view
+from history.requests.worker_shares import expensive_view
 from history.timeline import BadParameterError, FieldValue, Origin, Reader, Version
 
 SOON = timedelta(minutes=30)
@@ -30,7 +30,7 @@ AGAIN = 4  # values that a change back and forth has
 
 
 @may_view_history
-@dear_view
+@expensive_view
 def page(request: HttpRequest, reader: Reader, entity: Entity, id: str) -> HttpResponse:
     """?path= is a pointer or key path, ?page= of an older page. 404 with a reason."""
     path, token = request.GET.get("path", ""), request.GET.get(links.PAGE) or None

@@ -20,13 +20,13 @@ from history.gaps import read
 from history.gaps.read import ListedGap, Selection
 from history.gaps.run import latest
 from history.record import CLIENT_ID_LENGTH
-from history.requests.worker_shares import dear_view
+from history.requests.worker_shares import expensive_view
 
 PAGE_SIZE = 50
 MOST_CAME = 3
 
 
-@dear_view
+@expensive_view
 def page(request: HttpRequest) -> HttpResponse:
     """The open gaps, the latest found first, or the closed ones; the sums by kind and service."""
     selection, parameters = _selection(request)

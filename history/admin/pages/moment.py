@@ -19,7 +19,7 @@ from history.base import clock, zone
 from history.diff import Change
 from history.entities import root
 from history.record import ChangeType
-from history.requests.worker_shares import dear_view
+from history.requests.worker_shares import expensive_view
 from history.timeline import (
     Absence,
     ApplicationState,
@@ -33,7 +33,7 @@ MOST_ROWS = 30  # of what differs in a part
 
 
 @may_view_history
-@dear_view
+@expensive_view
 def page(request: HttpRequest, reader: Reader, id: str) -> HttpResponse:
     """?time= in the zone ?tz=, else in the reader's; without it, now. 404 with a reason."""
     here = zone.of(request)

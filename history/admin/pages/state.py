@@ -14,12 +14,12 @@ from history.admin.parts.links import AFTER, MOST_ROWS, row_pages, start_of
 from history.admin.parts.values import readable
 from history.admin.site.access import may_view_history
 from history.entities import Entity
-from history.requests.worker_shares import dear_view
+from history.requests.worker_shares import expensive_view
 from history.timeline import BlamedLeaf, Reader, Version
 
 
 @may_view_history
-@dear_view
+@expensive_view
 def page(request: HttpRequest, reader: Reader, entity: Entity, id: str) -> HttpResponse:
     """Technical fields are folded at the end. ?after=: how many fields came before."""
     try:

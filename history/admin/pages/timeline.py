@@ -19,9 +19,9 @@ from history.admin.parts.links import PAGE, pages
 from history.admin.site.access import may_view_history
 from history.base import clock, zone
 from history.entities import PARTS, Entity, root
-from history.requests.worker_shares import dear_view
+from history.requests.worker_shares import expensive_view
 from history.timeline import ApplicationQuery, Filters, Include, Page, Query, Reader, Version
-from history.timeline.applications import Members
+from history.timeline.states import Members
 
 PAGE_SIZE = 50
 CHANGES = frozenset({Include.CHANGES})
@@ -58,7 +58,7 @@ def page(request: HttpRequest, reader: Reader, entity: Entity, id: str) -> HttpR
 
 
 @may_view_history
-@dear_view
+@expensive_view
 def application(request: HttpRequest, reader: Reader, id: str) -> HttpResponse:
     """The versions of an application and of its children in one order."""
 

@@ -1,5 +1,4 @@
-"""What a source is: seven questions about keys and rows, of one kind or one application. And one
-source of several: the tables, and supplements, which have what the tables lack.
+"""One source of several: the tables, and supplements, which have what the tables lack.
 
 A version that an earlier source has counts, and the same version of a later one does not. A source
 knows nothing of readers, masks, budgets or HTTP: history.timeline.reading asks this module, and
@@ -11,7 +10,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date
 from operator import itemgetter
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeAlias, TypeVar
 
 from history.entities import Entity
 from history.timeline.query import ApplicationQuery, Filters, Order, Query, Sort
@@ -19,41 +18,6 @@ from history.timeline.row import Key, Located, Named, Place, Read, VersionRow
 from history.timeline.sources.tables import Tables
 
 T = TypeVar("T")
-
-
-class Source(Protocol):
-    """No answer is masked, and no question refused."""
-
-    def page(self, query: Query, after: Key, limit: int, /) -> Read:
-        """Up to `limit` versions after the key (FIRST or LAST to begin with), in display order;
-        fewer where their documents are larger than READ_BYTES. The path filter is not applied."""
-
-    def keys(self, entity: Entity, ids: Collection[str], /) -> dict[str, list[Key]]:
-        """The keys of all versions of these entities, ascending. One that has none is not there."""
-
-    def documents(self, wanted: Collection[Located], /) -> Read:
-        """The first of these versions, as far as they are (still) there: of each kind at least
-        one, and as many as READ_BYTES allow."""
-
-    def newest(
-        self, entity: Entity, id: str, below: Sequence[Key], count: int, /
-    ) -> tuple[list[Key], list[VersionRow]]:
-        """All keys of an entity, ascending, and its highest versions up to each of these numbers
-        and moments, this many of each, as far as one statement may bring them."""
-
-    def owners(self, entity: Entity, ids: Collection[str], /) -> dict[str, set[str]]:
-        """The applications that any version of each of these belongs to; none where the kind
-        stands alone."""
-
-    def members(self, application: str, /) -> dict[Named, list[Key]]:
-        """The application and the children that name it in any version: of each the keys of all
-        versions, ascending."""
-
-    def of_application(
-        self, query: ApplicationQuery, after: Place | None, limit: int, /
-    ) -> tuple[list[Located], dict[Named, list[Key]]]:
-        """Up to `limit` versions of an application and its children after a place (None to begin
-        with), in display order; and of each entity among them the keys of all versions."""
 
 
 class Supplement(Protocol):
@@ -87,7 +51,7 @@ class Archived(Supplement, Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Merged:
-    """A Source."""
+    """Answers as the tables do, for all of these together. others: the one before has priority."""
 
     others: Sequence[Supplement] = ()
     tables: Tables = field(default_factory=Tables)
@@ -157,12 +121,12 @@ class Merged:
         for entity, id, key in found:
             stored[entity, id].append(key)
         still = {
-            named: self.only_others(*named, stored[named])
-            for named in {(entity, id) for entity, id, _ in theirs}
+            (*named, key)
+            for named in {place[:2] for place in theirs}
+            for key in self.only_others(*named, stored[named])
         }
-        added = [place for place in theirs if place[2] in still[place[:2]]]
-        if added:
-            found = _after({*found, *added}, Place.of, after, query.order, limit)
+        if added := still.intersection(theirs):
+            found = _after(added.union(found), Place.of, after, query.order, limit)
         if not self.others:
             return found, keys
         every: dict[Named, list[Key]] = {}
@@ -213,6 +177,9 @@ class Merged:
             for row in self.only_others(*named).values()
             if row.application == query.id and fits(query.filters, row)
         ]
+
+
+Source: TypeAlias = Tables | Merged
 
 
 def fits(filters: Filters, row: VersionRow) -> bool:

@@ -30,7 +30,8 @@ from ingest.consumer.heartbeats import Beats
 from ingest.consumer.loop import Consumer, Policy
 from ingest.consumer.positions import Tolerance
 from ingest.source import kafka
-from ingest.source.retention import Forecaster, bounds
+from ingest.source.brokers import Brokers
+from ingest.source.retention import Forecaster
 from ingest.store.batch import Limits
 from ingest.store.missing_days import current
 from ingest.store.retrying import RetryingWriter
@@ -55,8 +56,7 @@ def run(command: BaseCommand, **options: Any) -> None:
     group = settings.ANNALS.consumer_group if options["group"] is None else options["group"]
     consumer = build(options["topics"], group, options["until_idle"])
     if not settings.ANNALS.demo:
-        wanted = rights.of_consumer()
-        privileges.warn_in_background(partial(connect, "annals-check"), wanted=wanted)
+        privileges.warn_in_background(partial(connect, "annals-check"), rights.of_consumer())
     sys.setswitchinterval(SWITCH_INTERVAL_SECONDS)
     gc.freeze()  # what exists now stays: no collection needs to examine it
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
@@ -87,13 +87,9 @@ def _serve_metrics(address: str, port: int) -> None:
         start_http_server(port, address)
     except (OSError, OverflowError) as error:
         raise CommandError(
-            f"--metrics-port {port}: metrics cannot be served on {address}: {_why(error)}. Give "
-            "another port or --metrics-address."
+            f"--metrics-port {port}: metrics cannot be served on {address}: {error}. Give another "
+            "port or --metrics-address."
         ) from None
-
-
-def _why(error: Exception) -> str:
-    return (error.strerror if isinstance(error, OSError) else None) or str(error)
 
 
 def refuse_other_tables() -> None:
@@ -137,7 +133,7 @@ def build(topics: tuple[str, ...], group: str, until_idle: float | None) -> Cons
         Probe(
             partial(connect, "annals-probe"),
             partial(kafka.peek, bootstrap, given),
-            partial(bounds, bootstrap, given),
+            Brokers(bootstrap, given).bounds,
             tolerance,
         ),
         beats,

@@ -1,4 +1,4 @@
-"""Many dear questions at once, of one login, and one that the database does not answer."""
+"""Many expensive questions at once, of one login, and one that the database does not answer."""
 
 import base64
 import json
@@ -40,12 +40,12 @@ def repeated(site: Site, *, fast: bool) -> Iterator[Figure]:
     cheap = f"{API}/{CHEAP}?pageSize=1"
     with site.serve() as web:
         most = limit(lambda: web.get(cheap, headers=OTHER), fast)
-        for count, what, dear in attacks:
+        for count, what, expensive in attacks:
             over = threading.Event()
 
-            def ask(over: threading.Event = over, dear: str = dear) -> None:
+            def ask(over: threading.Event = over, expensive: str = expensive) -> None:
                 while not over.is_set():
-                    if web.get(dear, timeout=120).status != 200:
+                    if web.get(expensive, timeout=120).status != 200:
                         time.sleep(0.1)
 
             with together(count, ask):

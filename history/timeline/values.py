@@ -1,4 +1,4 @@
-"""The history of one field: which values it had, since when, and who set them."""
+"""Who set the values of an entity: each leaf of its newest version, and all values of one field."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -9,15 +9,78 @@ from django.utils.translation import gettext as _
 
 from history import labels
 from history.diff import MISSING, Maybe, differs, find
-from history.documents.exactjson import dumps
+from history.diff.blame import BlameWalk
+from history.diff.leaves import leaves
+from history.documents.exactjson import Json, dumps
 from history.entities import Entity
 from history.labels import Label
 from history.requests import deadline
-from history.timeline import budget, compose, neighbours, tokens
-from history.timeline.compose import Origin
-from history.timeline.query import DEFAULT_PAGE_SIZE, BadParameterError, NoVersionError
+from history.timeline import budget, compose, neighbours
+from history.timeline.compose import Origin, Version
+from history.timeline.query import (
+    DEFAULT_PAGE_SIZE,
+    BadParameterError,
+    NoVersionError,
+    issue_token,
+    read_token,
+    unknown,
+)
 from history.timeline.reading import Reader
 from history.timeline.row import LAST, Key, Pair, parse
+
+
+@dataclass(frozen=True, slots=True)
+class BlamedLeaf:
+    """A leaf of the newest snapshot: its paths as in history.diff.leaves, value, label, and who
+    last changed it."""
+
+    path: str
+    key_path: str
+    history_path: str
+    value: Json
+    label: Label | None
+    origin: Origin
+
+
+@dataclass(frozen=True, slots=True)
+class Blamed:
+    """The newest version, and its leaves in document order."""
+
+    newest: Version
+    leaves: tuple[BlamedLeaf, ...]
+
+
+def blame(reader: Reader, entity: Entity, id: str) -> Blamed:
+    """The newest version of an entity and who last changed each leaf of it.
+
+    Reads older versions until every leaf is blamed. Raises NoVersionError.
+    """
+    pairs = neighbours.descending(reader, entity, id)
+    first = pair = next(pairs, None)
+    if first is None or pair is None:  # retention has just removed it
+        raise unknown(entity.name, id)
+    data = parse(first.row.data)
+    blamed: dict[str, Pair] = {}
+    identity = compose.identity(entity)
+    walk: BlameWalk[Pair] = BlameWalk(data, identity, blamed.__setitem__)
+    while pair.before is not None:
+        deadline.check()
+        walk.step(parse(pair.before.data), pair)
+        if walk.done:
+            break
+        pair = next(pairs, Pair(pair.before, None))
+    walk.finish(pair)
+    set_by = compose.origins(blamed.values())
+    catalogue = labels.catalogue()
+    found = tuple(
+        BlamedLeaf(
+            *leaf,
+            catalogue.find(entity.name, leaf.path),
+            set_by[blamed[leaf.path].row.located],
+        )
+        for leaf in leaves(data, identity)
+    )
+    return Blamed(compose.versions(reader, [first], frozenset())[0], found)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +119,7 @@ def field(
     binding = ("values", entity.name, id, path)
     start, until, mark = LAST, None, None
     if page_token is not None:
-        version, moment, until, mark, *_rest = (*tokens.read_token(binding, page_token), None)
+        version, moment, until, mark, *_rest = (*read_token(binding, page_token), None)
         start = Key(version, moment)
     label = labels.catalogue().find(entity.name, path)
     course = reader.follow([entity], id, page_token, mark)
@@ -75,7 +138,7 @@ def field(
         values=tuple(
             FieldValue(value, set_by[pair.row.located], to) for pair, value, to in scan.found
         ),
-        next_token=tokens.issue_token(binding, following) if following else None,
+        next_token=issue_token(binding, following) if following else None,
     )
 
 

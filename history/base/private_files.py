@@ -1,0 +1,31 @@
+"""Files that only their owner reads, written whole or not at all; and locks."""
+
+import fcntl
+import os
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+
+@contextmanager
+def exclusive(path: Path) -> Iterator[None]:
+    """Hold the lock file `path`. Of two processes that want it at once, one waits."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("a") as handle:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+
+
+def write(path: Path, text: str, owner: os.stat_result | None = None) -> Path:
+    """Write `text` to a new file `path` that only its owner can read. Replaces an older file, and
+    never writes through a link. All of it or, where the disk is full, nothing. owner: that of the
+    file, if this process is root; None: root."""
+    draft = path.with_name(f"{path.name}.draft")
+    draft.unlink(missing_ok=True)
+    handle = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, stat.S_IRUSR | stat.S_IWUSR)
+    with os.fdopen(handle, "w") as file:
+        file.write(text)
+        if owner is not None and os.geteuid() == 0:
+            os.fchown(file.fileno(), owner.st_uid, owner.st_gid)
+    return draft.replace(path)

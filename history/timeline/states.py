@@ -1,0 +1,338 @@
+"""One version, by its number or by a moment, and one masked value of it; two versions compared;
+and the state of an application with its children at a moment."""
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import NamedTuple, TypeAlias
+
+from django.utils.translation import gettext as _
+
+from history import diff, labels, masking
+from history.diff import Operation
+from history.diff.leaves import leaves
+from history.documents.exactjson import Json
+from history.documents.json_pointer import segments
+from history.entities import ENTITIES, Entity
+from history.record import ChangeType
+from history.timeline import compose, neighbours
+from history.timeline.budget import Budget
+from history.timeline.compose import LabelledChange, Version
+from history.timeline.neighbours import Document
+from history.timeline.query import (
+    EVERYTHING,
+    Absence,
+    Include,
+    NotFoundError,
+    NoVersionError,
+    OlderThanRetentionError,
+    storable,
+    unknown_application,
+)
+from history.timeline.reading import Reader
+from history.timeline.row import LAST, Key, Keys, Located, Named, Numbered
+
+Members: TypeAlias = Mapping[Named, list[Key]]
+
+
+def version(
+    reader: Reader,
+    entity: Entity,
+    id: str,
+    number: int,
+    include: frozenset[Include] = EVERYTHING,
+    made: datetime | None = None,
+    first: str | None = None,
+) -> Version:
+    """One version, compared with the one before. Where a producer gave the number twice: the one
+    made at this moment, or without a moment the younger one. first: a path; the changes that fit it
+    come first, as in a timeline with this filter. One query. Raises BadParameterError,
+    NoVersionError, OlderThanRetentionError."""
+    if first is not None:
+        reader.check_path([entity], first)
+    document = _known(reader, entity, id, (number, made))
+    return _show(document, _key_of(document, number, made), include, first)
+
+
+class Twin(NamedTuple):
+    """One of the versions with one number. old: the store has another one, this is the old
+    service's."""
+
+    updated_at: datetime
+    old: bool
+
+
+def twins(reader: Reader, entity: Entity, id: str, number: int) -> list[Twin]:
+    """The versions with this number, by the time when they were made. Raises NoVersionError where
+    the store has nothing of this entity."""
+    document = Document.of(reader, entity, id)
+    found = [Twin(key.updated_at, old=False) for key in document.keys.of_version(number)]
+    theirs = [Twin(key.updated_at, old=True) for key in _old_twins(document, number)]
+    return sorted([*found, *theirs])
+
+
+def given_twice(
+    reader: Reader, shown: Iterable[Version], *, whole: bool
+) -> Mapping[Numbered, tuple[datetime, ...]]:
+    """The numbers that a producer gave more than once to the entities of these versions, with the
+    times of all versions that have them, the oldest first. whole: these are all versions; otherwise
+    one query for each kind."""
+    keys: defaultdict[Named, list[Key]] = defaultdict(list)
+    for each in shown:
+        keys[each.entity, each.id].append(Key(each.version, each.updated_at))
+    for entity in () if whole else {named[0] for named in keys}:
+        found = reader.keys(entity, [id for kind, id in keys if kind is entity])
+        keys.update(((entity, id), its) for id, its in found.items())
+    times: defaultdict[Numbered, list[datetime]] = defaultdict(list)
+    for named, its in keys.items():
+        for key in sorted(its):
+            times[(*named, key.version)].append(key.updated_at)
+    return {number: tuple(found) for number, found in times.items() if len(found) > 1}
+
+
+def at(reader: Reader, entity: Entity, id: str, moment: datetime) -> tuple[Version, Version | None]:
+    """The version that was current at a moment: the highest number that was there by then; and the
+    next one, if versions between the two are missing: these may have come before the moment.
+    Patches and changes are left out. One query. Raises NoVersionError where the entity did not
+    exist yet, OlderThanRetentionError where what it was then is not kept."""
+    document = _known(reader, entity, id, (LAST.version, moment))
+    key = document.keys.current(moment)
+    if key is None:
+        lowest = document.lowest()
+        why = neighbours.before(reader, lowest, moment) if lowest else Absence.REMOVED
+        text = _("{kind} {id} at that moment")
+        raise neighbours.error(why, text.format(kind=entity.name, id=id))
+    following = document.keys.after_gap(key.version)
+    return (
+        _show(document, key, frozenset()),
+        _show(document, following, frozenset()) if following else None,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """The difference of two versions. before may be the younger one."""
+
+    before: Version
+    after: Version
+    patch: list[Operation]
+    changes: tuple[LabelledChange, ...]
+
+
+def compare(
+    reader: Reader,
+    entity: Entity,
+    id: str,
+    before: int,
+    after: int,
+    before_made: datetime | None = None,
+    after_made: datetime | None = None,
+) -> Comparison:
+    """Two versions of one entity, each named and refused as by version()."""
+    wanted = ((before, before_made), (after, after_made))
+    document = _known(reader, entity, id, *wanted)
+    keys = [_key_of(document, number, made) for number, made in wanted]
+    found = document.pairs(*keys)
+    if len(found) < len(keys):
+        raise OlderThanRetentionError(_("retention has just removed one of the versions"))
+    old, new = compose.versions(reader, found, frozenset())
+    both = diff.compare(old.data, new.data, compose.identity(entity))
+    labelled = compose.labelled(entity, both.changes, labels.catalogue())
+    return Comparison(old, new, both.patch, labelled)
+
+
+def differences(before: Version, after: Version) -> tuple[LabelledChange, ...]:
+    """What differs in the documents of two versions of one entity, as the reader has them."""
+    found = diff.changes(before.data, after.data, compose.identity(after.entity))
+    return compose.labelled(after.entity, found, labels.catalogue())
+
+
+def _known(
+    reader: Reader, entity: Entity, id: str, *wanted: tuple[int, datetime | None]
+) -> Document:
+    """An entity with the highest versions up to these numbers and moments, and those before. One
+    query. Raises NoVersionError where there is nothing of it."""
+    below = [Key(number, made or LAST.updated_at) for number, made in wanted]
+    return Document.of(reader, entity, id, below, 2)
+
+
+def _key_of(document: Document, number: int, made: datetime | None) -> Key:
+    """The key of a version, as version() chooses it. Raises NoVersionError,
+    OlderThanRetentionError."""
+    there = document.keys.of_version(number)
+    if not there or (made and Key(number, made) not in there):
+        document.reader.confine((document.entity, document.id))
+    if not there:
+        raise _no_version(document, number)
+    key = Key(number, made) if made else there[-1]
+    if key not in there and key not in _old_twins(document, number):
+        text = _("version {n} of {kind} {id} made at {moment}")
+        name = text.format(n=number, kind=document.entity.name, id=document.id, moment=made)
+        raise neighbours.error(Absence.UNKNOWN, name, number)
+    return key
+
+
+def _old_twins(document: Document, number: int) -> list[Key]:
+    """The key that the old service has of a version that the store has with other times: one or
+    none. The old service's clock gave the version another time."""
+    there = document.keys.of_version(number)
+    theirs = document.reader.old_keys(document.entity, document.id) if there else ()
+    return [key for key in theirs if key.version == number and key not in there]
+
+
+def _show(
+    document: Document, key: Key, include: frozenset[Include], first: str | None = None
+) -> Version:
+    pairs = document.pairs(key)
+    if not pairs:
+        raise OlderThanRetentionError(_("retention has just removed it"))
+    return compose.versions(document.reader, pairs, include, first)[0]
+
+
+def _no_version(document: Document, number: int) -> NotFoundError:
+    """The exception for a number that the store does not have, though it has others."""
+    reader, entity, keys = document.reader, document.entity, document.keys
+    why: Absence | None = None
+    lower = keys.previous(Key(number, LAST.updated_at))
+    if lower is None:
+        lowest = document.lowest()
+        why = neighbours.below(reader, lowest) if lowest else Absence.REMOVED
+    elif keys.newest.version > number:
+        why = neighbours.above(reader, entity, lower, keys.trusted)
+    name = _("version {n} of {kind} {id}").format(n=number, kind=entity.name, id=document.id)
+    return neighbours.error(why, name, number)
+
+
+def masked_values(entity: Entity, data: Json) -> dict[str, str]:
+    """The masked parts of a snapshot as the reader gets it, in document order: their tokens by
+    RFC 6901 pointer."""
+    return {
+        leaf.path: leaf.value
+        for leaf in leaves(data, compose.identity(entity))
+        if isinstance(leaf.value, str) and masking.is_token(leaf.value)
+    }
+
+
+def unmask(reader: Reader, shown: Version, path: str, record: Callable[[], None]) -> Json:
+    """The value of one masked part of a version that the reader was shown. `record` is called
+    before it is read; what it raises prevents the reader.
+
+    Raises NoVersionError where the version has no masked part at this pointer,
+    OlderThanRetentionError.
+    """
+    if path not in masked_values(shown.entity, shown.data):
+        text = _("version {n} of {kind} {id} has no masked value there")
+        name = text.format(n=shown.version, kind=shown.entity.name, id=shown.id)
+        raise NoVersionError(name)
+    record()
+    names = (shown.entity, shown.id, shown.version, frozenset[Include](), shown.updated_at)
+    value = version(reader.in_clear(), *names).data
+    for name in segments(path):
+        value = value[name] if isinstance(value, dict) else value[int(name)]  # type: ignore[index]
+    return value
+
+
+@dataclass(frozen=True, slots=True)
+class MissingPart:
+    """The application itself, or a child, that existed at a moment, or may have, although the store
+    has no version of it from then."""
+
+    entity: Entity
+    id: str
+    why: Absence
+
+
+@dataclass(frozen=True, slots=True)
+class ApplicationState:
+    """An application as it was at a moment. application: None where only children are known.
+    children: those that were there, by kind in the order of ENTITIES, then by id. deleted: those
+    that had been deleted by then. missing: those of which the version is not in the store.
+    Patches and changes are left out, and beyond the budget of a page also the snapshots. unread:
+    how many parts were not looked at. members: the keys of all parts, at any time."""
+
+    application: Version | None
+    children: tuple[Version, ...]
+    deleted: tuple[Version, ...]
+    missing: tuple[MissingPart, ...]
+    unread: int
+    members: Members
+
+
+def application_at(
+    reader: Reader,
+    id: str,
+    moment: datetime,
+    most: int | None = None,
+    members: Members | None = None,
+) -> ApplicationState:
+    """The whole application as of a moment: of each part the highest version that was there. most:
+    how many parts to read, by kind and id; None: all. members: of the state of another moment.
+
+    A child counts where its version of that moment names the application; one without such a
+    version where its lowest version does. One query for all keys, then one for the documents, more
+    where these are large. Raises NoVersionError where the application did not exist, and
+    OlderThanRetentionError where nothing is left of then.
+    """
+    there: dict[Named, Keys] = {}
+    if storable(id):
+        reader.want(None, id)
+        members = members or reader.members(id)
+        ordered = sorted(members, key=lambda its: (ENTITIES.index(its[0]), its[1]))
+        there = {named: Keys(members[named]) for named in ordered[:most]}
+    current = {named: key for named, its in there.items() if (key := its.current(moment))}
+    lowest = {named: its.lowest for named, its in there.items() if named not in current}
+    wanted = [(*named, key) for named, key in (current | lowest).items()]
+    parts: list[Version] = []
+    missing: list[MissingPart] = []
+    budget, gone = Budget(), set(current)
+    for pairs in neighbours.batches(reader, wanted, there):
+        its = [pair for pair in pairs if pair.entity.root or pair.row.product_instance_id == id]
+        shown = [pair for pair in its if pair.named in current]
+        for part in compose.versions(reader, shown, frozenset()):
+            fits = budget.takes(part.size) or part.entity.root
+            parts.append(part if fits else part.without_snapshot())
+        first = [pair for pair in its if pair.named in lowest]
+        whys = [(*pair.named, neighbours.before(reader, pair, moment)) for pair in first]
+        missing += [MissingPart(entity, part, why) for entity, part, why in whys if why]
+        gone -= {pair.named for pair in pairs}
+    missing += [MissingPart(*named, Absence.REMOVED) for named in current if named in gone]
+    if not parts:
+        raise _nothing(id, bool(there), missing)
+    children = [part for part in parts if not part.entity.root]
+    return ApplicationState(
+        application=next((part for part in parts if part.entity.root), None),
+        children=tuple(part for part in children if part.type is not ChangeType.DELETE),
+        deleted=tuple(part for part in children if part.type is ChangeType.DELETE),
+        missing=tuple(missing),
+        unread=len(members or ()) - len(there),
+        members=members or {},
+    )
+
+
+def before_gaps(reader: Reader, state: ApplicationState) -> Mapping[Named, Version]:
+    """The next version of each part after whose version some are missing: these may have come
+    before the moment. Without snapshots; no query where nothing is missing."""
+    there: dict[Named, Keys] = {}
+    wanted: list[Located] = []
+    own = [state.application] if state.application else []
+    for part in (*own, *state.children, *state.deleted):
+        named = part.entity, part.id
+        there[named] = keys = Keys(state.members[named])
+        if following := keys.after_gap(part.version):
+            wanted.append((*named, following))
+    return {
+        (each.entity, each.id): each.without_snapshot()
+        for pairs in neighbours.batches(reader, wanted, there)
+        for each in compose.versions(reader, pairs, frozenset())
+    }
+
+
+def _nothing(id: str, known: bool, missing: Sequence[MissingPart]) -> NotFoundError:
+    """The exception for an application of which there is no version of a moment."""
+    if not known:
+        return unknown_application(id)
+    if not missing:
+        return NoVersionError(_("application {id} did not exist at that moment").format(id=id))
+    kept = next((part.why for part in missing if part.why.was_kept), missing[0].why)
+    return neighbours.error(kept, _("version of application {id} at that moment").format(id=id))
