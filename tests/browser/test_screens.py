@@ -1,7 +1,6 @@
 """What a clerk does in a browser: logs in, finds, reads, pages, filters, with mouse or keys."""
 
 from datetime import timedelta
-from pathlib import Path
 from zoneinfo import ZoneInfo
 
 import pytest
@@ -17,7 +16,6 @@ WHOLE = "/admin/applications/A1/"
 W1 = "/admin/history/product-instance/W1/"
 R1 = "/admin/history/participant-role/R1/"
 NEWEST = T0 + timedelta(hours=119, microseconds=510186)
-CONTRAST = Path(__file__).with_name("contrast.js").read_text()
 RUSSIAN_J = (
     "document.activeElement.dispatchEvent(new KeyboardEvent('keydown', {key: 'о', bubbles: true}))"
 )
@@ -200,15 +198,6 @@ def test_no_cell_of_the_gaps_is_beyond_the_edge(visit: Open) -> None:
     )
 
 
-@pytest.mark.parametrize("theme", ["light", "dark"])
-def test_text_stands_out(visit: Open, theme: str) -> None:
-    page = visit("/admin/", color_scheme=theme)
-    for address in SCREENS:
-        page.goto(address)
-        page.evaluate(UNFOLD)
-        assert page.evaluate(CONTRAST) == [], address
-
-
 def test_theme_and_language_are_switched(visit: Open) -> None:
     page = visit(A1, login="auditor")
     before = page.evaluate("getComputedStyle(document.body).backgroundColor")
@@ -293,13 +282,11 @@ def test_the_privacy_officer_unmasks_one_value(visit: Open) -> None:
     page.click(".unmaskable summary")
     page.click(".unmaskable a")
     expect(page.locator("#id_reason")).to_be_focused()
-    assert page.evaluate(CONTRAST) == []
     page.keyboard.press("Enter")
     expect(page.locator(".unmasked")).to_have_count(0)
     page.keyboard.type("Жалоба клиента")
     page.keyboard.press("Enter")
     expect(page.locator(".unmasked")).to_contain_text("998877")
-    assert page.evaluate(CONTRAST) == []
     page.reload()  # asks, and is recorded again
     expect(page.locator(".unmasked")).to_contain_text("998877")
     page.click("button[name=language][value=en]")
