@@ -397,10 +397,7 @@ def test_they_fire_and_clear(tmp_path: Path) -> None:
 
 
 PAGE = (ROOT / "docs/runbook.md").read_text()
-GROUPS: list[dict[str, Any]] = yaml.safe_load((ROOT / "docker/prometheus/rules.yaml").read_text())[
-    "groups"
-]
-ALERTS = [rule for group in GROUPS for rule in group["rules"]]
+ALERTS = [*rules().values()]
 SECTIONS = dict(re.findall(r"^### (Annals\w+)\n(.*?)(?=^##|\Z)", PAGE, re.MULTILINE | re.DOTALL))
 PARTS = ("**Look:**", "**Do:**", "**How long:**")
 
