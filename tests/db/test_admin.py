@@ -10,6 +10,7 @@ from history.entities import ROOT
 from history.models import FieldLabel
 from history.record import ChangeType
 from ingest.models import Ledger
+from tests.db.noted import ledger_row
 from tests.db.screens import A1, WHOLE, link, text
 from tests.db.store import Store
 
@@ -125,17 +126,14 @@ def test_pages_lead_to_the_last_and_back(store: Store, support: Client) -> None:
 def test_a_page_says_how_complete_it_is(documents: Store, support: Client) -> None:
     now = datetime.now(UTC)
     twin, row = (
-        Ledger.objects.create(
-            topic=topic, topic_id="t", partition=0, first_offset=0, next_offset=5, high_watermark=5,
-            end_known_at=now, updated_at=now, checked_at=now, newest_timestamp=now,
-        ) for topic in reversed(ROOT.topics)
-    )  # fmt: skip
+        ledger_row(topic, end_known_at=now, newest_timestamp=now) for topic in reversed(ROOT.topics)
+    )
     assert twin.topic != row.topic
     assert "Здесь всё, что отправлено до" in text(support.get(A1))
     assert "notice" not in support.get(A1).content.decode()
     Ledger.objects.update(end_known_at=now - timedelta(minutes=2))
     assert "Сообщения сейчас не читаются" in text(support.get(A1))
-    row.high_watermark = 9
+    row.high_watermark = 14
     row.newest_timestamp = now - timedelta(hours=1)
     row.save()
     assert "Прочитаны ещё не все" in text(support.get(A1))

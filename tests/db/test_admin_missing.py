@@ -10,7 +10,7 @@ from django.test import Client
 
 from history.base import clock
 from history.models import ArchivedDay
-from ingest.models import Quarantined
+from tests.db.noted import held_version
 from tests.db.screens import A1, text
 from tests.db.store import T0, Store
 
@@ -72,10 +72,7 @@ def test_what_may_be_in_the_archive(store: Store, support: Client, settings: Any
 
 
 def test_what_could_not_be_stored_is_found_by_its_document(store: Store, support: Client) -> None:
-    Quarantined.objects.create(
-        topic="t", topic_id="u", partition=0, offset=1, value=b"{}", reason="bad_updated_at",
-        detail="", entity="product-instance", entity_id="Q1", version=3, first_seen=T0,
-    )  # fmt: skip
+    held_version("Q1", 3)
     for address in ("/admin/history/?q=Q1", "/admin/history/product-instance/Q1/"):
         said = text(support.get(address))
         assert "Версия 3 пришла" in said

@@ -6,8 +6,7 @@ import pytest
 from django.test import Client
 
 from history.base import clock
-from history.entities import ROOT
-from ingest.models import Quarantined
+from tests.db.noted import held_version
 from tests.db.screens import text
 from tests.db.store import T0, Store
 
@@ -169,10 +168,7 @@ def test_a_missing_version_in_quarantine_may_be_of_before_the_moment(
     application: Store, support: Client
 ) -> None:
     application.add("A1", 4, {"rate": "9.5"}, 60)
-    Quarantined.objects.create(
-        topic=ROOT.topics[0], topic_id="", partition=0, offset=7, reason="bad_updated_at",
-        detail="", value=b"secret", first_seen=T0, entity=ROOT.name, entity_id="A1", version=3,
-    )  # fmt: skip
+    held_version("A1", 3)
     shown = text(support.get(at(30)))
     assert "В хранилище есть не все версии: состояние на этот момент могло быть другим." in shown
     assert "Версия 3 пришла" in shown

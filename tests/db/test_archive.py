@@ -6,7 +6,6 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import IO, Any
 
-import psycopg
 import pytest
 from django.conf import settings
 from hypothesis import HealthCheck, given
@@ -209,15 +208,6 @@ def test_maintain_archives_before_it_drops_and_keeps_what_was_restored(store: St
             release(plain, TABLE, OLD)
 
 
-def test_a_day_that_cannot_be_archived_is_not_dropped(tmp_path: Path) -> None:
-    (tmp_path / "archive").write_text("a file where the directory should be")
-    with raw() as plain:
-        fill(plain, 10)
-        outcome = maintain(policy(), archiver=DayArchiver(Store(str(tmp_path / "archive"))))
-        assert (outcome.exit_code, [name for name, _ in outcome.broken]) == (2, [NAME])
-        assert stored(plain) == 10
-
-
 class LateRowArchiver(DayArchiver):
     """A row arrives between archive and drop."""
 
@@ -317,13 +307,3 @@ def test_the_command_archives_restores_and_releases(with_archive: Callable[[], N
         assert (code, out, "not in the archive" in err) == (2, "", True)
         code, _, err = run("restore", str(old), "--entity", "product-car")
         assert (code, "not in the archive" in err) == (2, True)
-
-
-def test_a_gone_connection_is_an_error_and_no_drop(store: Store) -> None:
-    with raw() as plain:
-        fill(plain, 10)
-        plain.close()
-        with pytest.raises(psycopg.OperationalError):
-            archive(plain, store, PRODUCT, OLD, SOURCE)
-    with raw() as again:
-        assert stored(again) == 10

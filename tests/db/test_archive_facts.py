@@ -85,9 +85,15 @@ def test_verify_compares_the_files_that_the_database_noted(store: Store, written
     assert "than the database" in fault(store)
 
 
-@pytest.mark.parametrize("forged", ["../../elsewhere.parquet", "/etc/passwd", "part.txt"])
-def test_a_manifest_names_only_files_of_its_day(store: Store, written: Path, forged: str) -> None:
-    forge(written, name=f"{FOLDER}/{forged}")
+@pytest.mark.parametrize("forged", ["../../elsewhere.parquet", "/etc/passwd", "part.txt", None])
+def test_a_manifest_names_only_files_of_its_day_and_each_once(
+    store: Store, written: Path, forged: str | None
+) -> None:
+    if forged is None:
+        files = json.loads((written / "manifest.json").read_text())["files"]
+        forge(written, files=files * 2, rows=6)
+    else:
+        forge(written, name=f"{FOLDER}/{forged}")
     outcome = maintain(policy(), archiver=DayArchiver(store))
     [(_, said)] = outcome.broken
     assert "not those of this day" in said
@@ -95,11 +101,3 @@ def test_a_manifest_names_only_files_of_its_day(store: Store, written: Path, for
     assert decide("forget", "--why", "nobody can use it")[0] == 0
     assert NAME in maintained(store)
     assert found(store) == [1, 1, 1]
-
-
-def test_a_manifest_names_no_file_twice(store: Store, written: Path) -> None:
-    path = written / "manifest.json"
-    said = json.loads(path.read_text())
-    path.write_text(json.dumps({**said, "files": said["files"] * 2, "rows": 6}))
-    [(_, why)] = maintain(policy(), archiver=DayArchiver(store)).broken
-    assert "not those of this day" in why

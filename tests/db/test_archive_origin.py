@@ -1,6 +1,5 @@
 """What somebody else wrote into the archive does not get into the history without a decision."""
 
-import io
 import json
 from collections.abc import Callable
 from datetime import timedelta
@@ -8,7 +7,6 @@ from pathlib import Path
 
 import pytest
 from django.conf import settings
-from django.core.management import call_command
 from msgspec.structs import replace
 
 from annals import env
@@ -18,7 +16,8 @@ from history.archive.store import Store
 from history.archive.write import DayArchiver, archive
 from history.models import ArchivedDay
 from history.partitions.maintain import maintain
-from tests.db.partitioned import TABLE, insert, names, policy, raw
+from tests.db.commands import command
+from tests.db.partitioned import TABLE, insert, names, policy, raw, run
 from tests.db.test_archive_generations import (
     FOLDER,
     NAME,
@@ -74,12 +73,8 @@ def refused(store: Store) -> str:
 
 def partitions(*arguments: str) -> tuple[int, str]:
     """The exit code of `annals partitions`, and what it says."""
-    out = io.StringIO()
-    try:
-        call_command("partitions", *arguments, stdout=out, stderr=out)
-    except SystemExit as error:
-        return int(str(error.code)), out.getvalue()
-    return 0, out.getvalue()
+    code, out, err = run(*arguments)
+    return code, out + err
 
 
 def decide(action: str, *more: str) -> tuple[int, str]:
@@ -258,12 +253,11 @@ def test_planted_rows_are_neither_restored_nor_exported(store: Store, tmp_path: 
     assert code == 2
     assert "1 row" in said
     assert NAME not in names()
-    with pytest.raises(SystemExit):
-        call_command(
-            *("export", "--entity", "product-instance", "--from", str(OLD), "--format", "jsonl"),
-            *("--to", str(OLD + timedelta(days=1)), "--output", str(tmp_path / "export")),
-            stderr=io.StringIO(),
-        )
+    ended = command(
+        *("export", "--entity", "product-instance", "--from", str(OLD), "--format", "jsonl"),
+        *("--to", str(OLD + timedelta(days=1)), "--output", str(tmp_path / "export")),
+    )
+    assert ended.code == 2
     assert not list((tmp_path / "export").glob("*.jsonl"))
     with raw() as plain:
         fill(plain, "late")

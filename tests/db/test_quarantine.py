@@ -5,12 +5,12 @@ import threading
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
-from io import StringIO
+from functools import partial
 from itertools import pairwise
 from typing import Any
 
 import pytest
-from django.core.management import CommandError, call_command
+from django.core.management import CommandError
 
 from history.daily import days
 from history.daily.window import Window
@@ -22,6 +22,7 @@ from ingest.source.decode import Reason, Rejected, decode
 from ingest.source.message import Message
 from ingest.store import outside
 from ingest.store.session import connect
+from tests.db.commands import printed
 from tests.db.ingested import TWIN_SOURCE, Ingested, counts, faults, ids, quarantined, query
 from tests.messages import NOW, SOURCE, TOPIC, WINDOW, value, with_data
 
@@ -245,10 +246,7 @@ def test_discarded_ones_are_settled_and_stay_counted(ingested: Ingested) -> None
     assert faults() == []
 
 
-def command(*words: str) -> str:
-    out = StringIO()
-    call_command("quarantine", *words, stdout=out)
-    return out.getvalue()
+command = partial(printed, "quarantine")
 
 
 def test_the_command_lists_by_reason_and_shows_bytes(ingested: Ingested) -> None:

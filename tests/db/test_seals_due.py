@@ -20,6 +20,7 @@ from history.partitions.exclusive import RUN_LOCK
 from history.seals import finished
 from history.seals.seal import seal
 from ingest.models import Ledger, Quarantined
+from tests.db.noted import held
 from tests.db.partitioned import (
     TABLE,
     insert,
@@ -148,16 +149,7 @@ def test_a_day_that_may_still_get_rows_waits(migration: dict[str, Any] | None, w
 def test_a_day_with_a_message_in_quarantine_waits() -> None:
     read_all_to_end()
     fill(8, 7)
-    Quarantined.objects.create(
-        topic=TOPIC,
-        topic_id="t",
-        partition=0,
-        offset=3,
-        value=f'{{"updatedAt": "{ago(8).isoformat()}"}}'.encode(),
-        day=ago(8).date(),
-        first_seen=clock.now(),
-        status=Quarantined.Status.FAILED,
-    )
+    held(day=ago(8).date(), status=Quarantined.Status.FAILED)
     # Days that drop out of retention may go with --force, but a seal is never forced.
     assert run("maintain", "--force")[0] == 0
     assert sealed() == [ago(7).date()]

@@ -3,13 +3,11 @@
 import json
 from collections.abc import Callable, Iterator, Sequence
 from datetime import timedelta
-from io import StringIO
 from typing import Any
 
 import pytest
 from django.conf import settings
 from django.contrib.auth.models import User
-from django.core.management import call_command
 from django.db import connection, transaction
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
@@ -26,6 +24,7 @@ from ingest.quarantine import messages
 from ingest.store import unstored
 from ingest.store.batch import OffsetGap
 from ingest.store.session import connect
+from tests.db.commands import printed
 from tests.db.ingested import SOURCES, Ingested
 from tests.db.screens import A1, text
 from tests.db.store import HOST
@@ -58,9 +57,7 @@ def of(number: int, **changes: Any) -> bytes:
 
 
 def command(*words: str) -> dict[str, Any]:
-    out = StringIO()
-    call_command("trace", *words, "--json", stdout=out)
-    found: dict[str, Any] = json.loads(out.getvalue())
+    found: dict[str, Any] = json.loads(printed("trace", *words, "--json"))
     return found
 
 
@@ -144,7 +141,7 @@ def test_a_partition_that_was_never_read(ingested: Ingested) -> None:
 
 def test_a_discarded_message_stays_explained(seen: Ingested) -> None:
     which = ("--reason", "bad_updated_at", "--why", "wrong release")
-    call_command("quarantine", "discard", *which, stdout=StringIO())
+    printed("quarantine", "discard", *which)
     for fate in (version(1), at(1)):
         assert (fate.state, fate.reason) == (State.QUARANTINED, "bad_updated_at")
         assert fate.settled_at is not None
@@ -155,7 +152,7 @@ def test_a_retried_message(ingested: Ingested) -> None:
     """In quarantine until its day was inside the window; then its place is known."""
     store_too_early(ingested, of(1))
     assert (at(0).state, at(0).reason) == (State.QUARANTINED, "in_the_future")
-    call_command("quarantine", "retry", "--now", stdout=StringIO())
+    printed("quarantine", "retry", "--now")
     for fate in (version(1), at(0)):
         assert (fate.state, fate.place) == (State.STORED, (TOPIC, 0, 0))
         assert fate.at is not None
@@ -200,7 +197,7 @@ def test_what_retention_forgets_is_said_to_be_uncertain(seen: Ingested) -> None:
 
 def test_what_left_the_quarantine_is_not_said_to_be_stored(ingested: Ingested) -> None:
     ingested.write(of(0), of(1, **BAD), of(2))
-    call_command("quarantine", "discard", "--reason", "bad_updated_at", "--why", "wrong release")
+    printed("quarantine", "discard", "--reason", "bad_updated_at", "--why", "wrong release")
     assert [at(offset).certain for offset in range(3)] == [True] * 3
     later = NOW + timedelta(days=400)
     with connect("test") as plain:
@@ -240,9 +237,7 @@ def test_the_command_prints_it_and_the_journal_has_it(seen: Ingested) -> None:
     entry = JournalEntry.objects.get(entity_id="A1", action="version")
     assert (entry.entity, entry.actor) == (ROOT.name, "operator")
     assert entry.application == "A1"  # so that the screen shows it as a look at A1
-    out = StringIO()
-    call_command("trace", *VERSION, "0", stdout=out)
-    assert out.getvalue().startswith("stored: Version 0 is stored.")
+    assert printed("trace", *VERSION, "0").startswith("stored: Version 0 is stored.")
 
 
 # The API and the screens.
@@ -322,19 +317,6 @@ def test_a_gap_at_the_beginning_leads_to_what_became_of_it(
     assert "Older versions never arrived. What became of version 2?" in text(page)
     assert f'href="{A1}versions/2/"' in page.content.decode()
     assert "Version 2 never arrived." in text(english.get(f"{A1}versions/2/"))
-
-
-@pytest.mark.parametrize(
-    "number, words",
-    [(1, "and is in quarantine: updatedAt is wrong."), (3, "Version 3 never arrived.")],
-)
-def test_the_page_of_a_missing_version_says_what_became_of_it(
-    seen: Ingested, english: Client, number: int, words: str
-) -> None:
-    seen.write(of(5))
-    answer = english.get(f"{A1}versions/{number}/")
-    assert answer.status_code == 404
-    assert words in text(answer)
 
 
 def test_a_page_without_a_gap_asks_the_quarantine_nothing(
