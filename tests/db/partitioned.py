@@ -118,6 +118,16 @@ def day(number: int) -> date:
     return TODAY + timedelta(days=number)
 
 
+def advisory_locks() -> int:
+    """How many advisory locks sessions have in this database."""
+    with raw() as plain:
+        row = plain.execute(
+            "SELECT count(*) FROM pg_locks JOIN pg_database d ON d.oid = database"
+            " WHERE locktype = 'advisory' AND datname = current_database()"
+        ).fetchone()
+    return int(row[0]) if row else 0
+
+
 @contextmanager
 def half_dropped(
     plain: psycopg.Connection[Any], of: date, table: str = TABLE

@@ -13,7 +13,7 @@ from history.base import clock
 from history.entities import ROOT
 from history.gap_models import VersionGap
 from tests.db.noted import gaps_ran, held_version
-from tests.db.screens import link, text
+from tests.db.screens import link, text, walk
 
 ADDRESS = "/admin/gaps/"
 
@@ -46,11 +46,7 @@ def documents(page: str) -> list[str]:
 
 def test_every_gap_is_on_one_page(found: None, ops: Client) -> None:
     assert ADDRESS in ops.get("/admin/").content.decode()
-    address, shown = ADDRESS, []
-    while address:
-        page = ops.get(address).content.decode()
-        shown += documents(page)
-        address = link(page, "next")
+    shown = [id for page in walk(ops, ADDRESS) for id in documents(page)]
     assert shown == [f"A{number}" for number in range(119, -1, -1)]
 
 

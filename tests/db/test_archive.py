@@ -8,10 +8,6 @@ from typing import IO, Any
 
 import pytest
 from django.conf import settings
-from hypothesis import HealthCheck, given
-from hypothesis import settings as hypothesis_settings
-from hypothesis import strategies as st
-from psycopg import sql
 
 from annals import env
 from history.archive import manifest, parquet, read, write
@@ -19,7 +15,7 @@ from history.archive.restore import release, restore
 from history.archive.store import ArchiveError, Store
 from history.archive.write import DayArchiver, archive
 from history.daily import days
-from history.daily.canonical import Connection, Digest, digest, encode, fields, order
+from history.daily.canonical import Connection, digest, encode
 from history.entities import BY_NAME, ENTITIES
 from history.models import ArchivedDay
 from history.partitions.maintain import maintain
@@ -35,7 +31,6 @@ __all__ = ["store"]
 
 TASK = BY_NAME["product-task"]
 
-TEXTS = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=32)
 HARD = [
     '{"n": 12345678901234567890.10, "e": 1e400}',
     "null",
@@ -67,34 +62,6 @@ def everything(plain: Connection, table: str = NAME) -> list[tuple[Any, ...]]:
         f"SELECT id, version, updated_at, client_id, author, type, data::text FROM {table}"
         ' ORDER BY id COLLATE "C", version'
     ).fetchall()
-
-
-@hypothesis_settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(rows=st.lists(st.tuples(TEXTS, TEXTS, st.none() | TEXTS, TEXTS), max_size=8))
-def test_python_and_the_server_agree_on_every_byte(
-    rows: list[tuple[str, str, str | None, str]],
-) -> None:
-    with raw() as plain, plain.transaction(force_rollback=True):
-        days.create(plain, "product_task_aud", OLD)
-        noon = datetime(OLD.year, OLD.month, OLD.day, 12, tzinfo=UTC)
-        for number, (id_, client, author, value) in enumerate(rows):
-            plain.execute(
-                "INSERT INTO product_task_aud (id, version, data, updated_at, client_id, author,"
-                " type, product_instance_id) VALUES (%s, %s, %s, %s, %s, %s, 1, %s)",
-                [id_, number, json.dumps({value: value}), noon, client, author, id_],
-            )
-        source = sql.Identifier("product_task_aud")
-        by_server = digest(plain, TASK, source)
-        by_us = Digest()
-        query = sql.SQL("SELECT {} FROM {} ORDER BY {}").format(
-            fields(TASK), source, order(plain, TASK)
-        )
-        ours = plain.execute(query).fetchall()
-        for row in ours:
-            by_us.add(row[0], row[1], parquet.row_hash(row))
-        assert by_us.finish() == by_server.finish()
-        assert by_us.ranges == by_server.ranges
-        assert [row[0] for row in ours] == sorted((row[0] for row in ours), key=str.encode)
 
 
 def test_no_two_rows_have_the_same_bytes() -> None:

@@ -65,17 +65,18 @@ FILTERS = st.builds(
 
 
 @contextmanager
-def rolled_back() -> Iterator[None]:
-    """What is written inside is gone afterwards."""
+def written(store: Store, history: list[Made]) -> Iterator[None]:
+    """The store has this history. It is gone afterwards, with all that came to it."""
     with transaction.atomic():
+        for made in history:
+            write(store, made)
         yield
         transaction.set_rollback(True)
 
 
 def write(store: Store, made: Made) -> None:
-    store.add(
-        "A1", made.version, {"rate": made.rate, "v": made.version}, made.minute, author=made.author
-    )
+    data = {"rate": made.rate, "v": made.version}
+    store.add("A1", made.version, data, made.minute, author=made.author)
 
 
 def shown(version: Version) -> tuple[int, int]:
@@ -84,9 +85,9 @@ def shown(version: Version) -> tuple[int, int]:
 
 PERSON = BY_NAME["participant-role"]
 API = "/api/v1/history/product-instance"
-# Bytes of a page, bytes that one statement reads, seconds of a page: from "one version" to "all".
 # Versions after which a page with a path filter ends, whatever it found.
 SCAN = 8
+# Bytes of a page, bytes that one statement reads, seconds of a page: from "one version" to "all".
 LIMITS = st.tuples(
     st.sampled_from([1, 150, 400, 10**9]),
     st.sampled_from([1, 40, 90, 10**9]),
@@ -152,9 +153,7 @@ def test_every_version_is_on_one_page_whatever_the_budget(
     limits: tuple[int, int, float],
 ) -> None:
     """What is on the pages without a budget: tests/oracle."""
-    with rolled_back():
-        for made in history:
-            write(store, made)
+    with written(store, history):
         query = Query(entity=ROOT, id="A1", filters=filters, sort=sort, order=order, page_size=size)
         with limited(*limits):
             found = pages(timeline.page, query)
@@ -177,9 +176,7 @@ def test_every_version_of_an_application_is_on_one_page_whatever_the_budget(
     size: int,
     limits: tuple[int, int, float],
 ) -> None:
-    with rolled_back():
-        for made in history:
-            write(store, made)
+    with written(store, history):
         for made in child:
             data = {"rate": made.rate, "text": "x" * made.rate * 30}
             store.add("P1", made.version, data, made.minute, entity=PERSON, author=made.author)
@@ -200,9 +197,7 @@ def test_every_version_of_an_application_is_on_one_page_whatever_the_budget(
 def test_every_value_of_a_field_is_on_one_page_whatever_the_budget(
     store: Store, history: list[Made], size: int, limits: tuple[int, int, float]
 ) -> None:
-    with rolled_back():
-        for made in history:
-            write(store, made)
+    with written(store, history):
 
         def walk() -> list[timeline.FieldValue]:
             seen: list[timeline.FieldValue] = []
@@ -415,9 +410,7 @@ def test_arrivals_between_pages_lose_and_repeat_nothing(
 ) -> None:
     there = {(made.version, made.minute) for made in history}
     arrivals = iter([made for made in late if (made.version, made.minute) not in there])
-    with rolled_back():
-        for made in history:
-            write(store, made)
+    with written(store, history):
         seen: list[tuple[int, int]] = []
         arrived: set[tuple[int, int]] = set()
         token = None
