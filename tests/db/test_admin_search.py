@@ -6,7 +6,7 @@ import pytest
 from django.test import Client
 
 from history.models import SearchKey
-from tests.db.screens import WHOLE, link, text
+from tests.db.screens import A1, WHOLE, link, text
 from tests.db.store import Store, minute, queries
 from tests.old_service import OldService
 
@@ -155,6 +155,13 @@ def test_a_search_by_name_says_what_is_not_searched(documents: Store, support: C
     for asked in ("Иванов Иван", "+7 900 123-45-67"):
         shown = text(support.get("/admin/history/", {"q": asked}))
         assert "По имени, телефону, паспорту и сумме поиска нет." in shown
+
+
+def test_what_was_opened_is_offered_again(documents: Store, support: Client) -> None:
+    support.get(A1)
+    support.get("/admin/history/participant-role/R1/")
+    page = support.get("/admin/").content.decode()
+    assert page.index("participant-role/R1/") < page.index(WHOLE)
 
 
 def test_what_only_the_old_service_has_can_be_opened(

@@ -37,6 +37,11 @@ def test_the_answer_is_remembered_for_the_database(plain: psycopg.Connection[obj
         other.rollback()
 
 
+def test_a_test_can_turn_it_on(plain: psycopg.Connection[object]) -> None:
+    distribution.remember(plain, True)
+    assert distribution.active(plain)
+
+
 def test_each_table_has_its_column(plain: psycopg.Connection[object]) -> None:
     for table, column in DISTRIBUTED_BY.items():
         plain.execute(f"SELECT {column} FROM {table} LIMIT 0")
