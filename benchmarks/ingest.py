@@ -20,7 +20,7 @@ from benchmarks.load import TOPIC, Prepared, prepared, produce, simulated
 from history.daily.window import Window
 from history.kinds import Envelope, EnvelopeForm
 from history.record import ChangeType, Record
-from history.search_index.keys import Fingerprint, NewKeys
+from history.search_index.keys import NewKeys
 from ingest.consumer.lanes import BoundedCache
 from ingest.source.decode import Decode, decode
 from ingest.source.forms import reader
@@ -125,7 +125,7 @@ def search_index(bench: Harness, records: list[Record], rows_s: float) -> Figure
     """Seconds per million messages to extract and store the business keys, and their share of the
     consumer's time."""
     bench.empty()
-    stored_keys: BoundedCache[Fingerprint] = BoundedCache()
+    stored_keys = BoundedCache()
     extracting = storing = 0.0
     stored = 0
     with bench.connect() as connection:

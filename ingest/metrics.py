@@ -28,13 +28,6 @@ CLIENTS = REGISTER.counter(
     "Good messages written, repeats included, by the client service that made them.",
     client=CLIENT,
 )
-BATCHES = REGISTER.counter("annals_batches_total", "batches", "Batches written.")
-BATCH_MESSAGES = REGISTER.histogram(
-    "annals_batch_messages",
-    "messages",
-    "Messages in a batch.",
-    (1, 10, 100, 500, 1000, 2500, 5000, 10000),
-)
 WRITE_SECONDS = REGISTER.histogram(
     "annals_write_seconds",
     "seconds",
@@ -44,12 +37,8 @@ WRITE_SECONDS = REGISTER.histogram(
 LAG = REGISTER.gauge(
     "annals_lag_messages", "messages", "Messages at the broker and not read yet.", **PLACE
 )
-HALTED = REGISTER.gauge("annals_halted", "1", "1: reading stopped, too much is bad.", **PLACE)
 PAUSED = REGISTER.gauge(
     "annals_paused", "0 or 1", "1 while reading is paused until the database has caught up."
-)
-PARTITIONS = REGISTER.gauge(
-    "annals_partitions_held", "topic partitions", "Topic partitions that this consumer reads."
 )
 # Not the state of the process: an endpoint also answers while the loop or a write hangs.
 TURN = REGISTER.gauge(

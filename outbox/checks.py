@@ -6,8 +6,7 @@ from django.apps import apps
 from django.conf import settings
 from django.core import checks
 
-from outbox.conf import conf
-from outbox.errors import WrongSettings
+from outbox.conf import conf, settings_errors
 from outbox.recorded import Recorded, RecordedQuerySet
 
 TAG = "outbox"
@@ -25,11 +24,7 @@ Found = list[checks.CheckMessage]
 
 def check_settings(**_: Any) -> Found:
     """outbox.E001: settings.OUTBOX."""
-    try:
-        conf()
-    except WrongSettings as error:
-        return [checks.Error(str(error), hint="See docs/outbox.md.", id="outbox.E001")]
-    return []
+    return settings_errors(conf, "outbox")
 
 
 def check_managers(**_: Any) -> Found:

@@ -7,6 +7,7 @@ from random import SystemRandom
 from typing import ClassVar, TypeVar
 
 from django.conf import settings
+from django.core.checks import CheckMessage, Error
 from django.core.signals import setting_changed
 
 from outbox.days import MOST_DAYS
@@ -110,6 +111,15 @@ def once(of: type[Read]) -> Callable[[], Read]:
 
     setting_changed.connect(forget, weak=False, dispatch_uid=f"outbox.{of.NAME}")
     return conf
+
+
+def settings_errors(read: Callable[[], Common], app: str) -> list[CheckMessage]:
+    """What a system check says of settings that are wrong."""
+    try:
+        read()
+    except WrongSettings as error:
+        return [Error(str(error), hint=f"See docs/{app}.md.", id=f"{app}.E001")]
+    return []
 
 
 conf = once(Conf)

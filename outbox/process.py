@@ -10,6 +10,7 @@ from typing import Any, ClassVar, Protocol
 from django.core.management import BaseCommand, CommandError
 from django.db import connections, models, router
 
+from outbox.conf import Common
 from outbox.database import settle
 from outbox.errors import WrongSettings
 
@@ -24,10 +25,11 @@ class Process(Protocol):
 
 
 class Command(BaseCommand):
-    """processes: by action, what it does, and how it is made of an alias and `until_idle`. model:
-    has the database by default."""
+    """processes: by action, what it does, and its class. conf: its settings. model: has the
+    database by default."""
 
-    processes: ClassVar[Mapping[str, tuple[str, Callable[[str, float | None], Process]]]]
+    processes: ClassVar[Mapping[str, tuple[str, Callable[..., Process]]]]
+    conf: ClassVar[Callable[[], Common]]
     status: ClassVar[Callable[[str], Mapping[str, Any]]]
     model: ClassVar[type[models.Model]]
 
@@ -56,7 +58,7 @@ class Command(BaseCommand):
         try:
             settle(alias)
             connections[alias].close()  # one that is open already has no such settings
-            process = make(alias, options["until_idle"])
+            process = make(type(self).conf(), alias, until_idle=options["until_idle"])
             for number in (signal.SIGTERM, signal.SIGINT):
                 signal.signal(number, lambda *_: process.stop.set())
             process.run()

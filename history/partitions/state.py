@@ -1,10 +1,9 @@
 """The state of the partitions, for metrics and readiness. It is read from the catalog."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 
-from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.models import Q
 
 from history.daily.days import DayState
@@ -86,35 +85,3 @@ def latest() -> MaintainRun | None:
 def latest_whole() -> MaintainRun | None:
     """The latest completed run in which nothing failed; None if there was none yet."""
     return MaintainRun.objects.filter(busy=0, broken=0).order_by("-started_at").first()
-
-
-@dataclass(frozen=True, slots=True)
-class Locks:
-    """configured: max_locks_per_transaction. needed: the lowest value with which every connection
-    can read a whole table at once; a statement over all days locks every partition and index."""
-
-    configured: int
-    needed: int
-
-    @property
-    def enough(self) -> bool:
-        return self.configured >= self.needed
-
-
-def count(connection: BaseDatabaseWrapper, plans: Iterable[DayPlan]) -> Locks:
-    """The locks for the days of tables of versions, with those that the plan creates."""
-    needed = 0
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT current_setting('max_locks_per_transaction')::int")
-        (configured,) = cursor.fetchone() or (0,)
-        for table in plans:
-            if not table.of_versions:
-                continue
-            cursor.execute(
-                "SELECT count(*) FROM pg_index WHERE indrelid = %s::regclass",
-                [table.strategy.table],
-            )
-            (indexes,) = cursor.fetchone() or (0,)
-            days = len(table.strategy.existing) + len(table.creations) + 1
-            needed = max(needed, days * (1 + indexes))
-    return Locks(configured, needed)

@@ -106,9 +106,6 @@ class Background:
         claimed = positions.claimed
         look = source.look(claimed)
         asked = self._beat(source, positions, look)
-        metrics.HALTED.clear()
-        for partition in positions.halted():
-            metrics.HALTED.labels(*partition).set(1)
         self._foresight.turn(source, positions)
         self._halt_again(positions)
         if self._stands_still(source, positions, asked):

@@ -2,33 +2,30 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Generic, TypeVar
 
 from history.entities import BY_TOPIC
 from history.search_index.keys import Fingerprint
 from ingest.source.message import KafkaPartition, TopicPartition
 from ingest.store.batch import Batch, Claim, Limits
 
-Value = TypeVar("Value")
-
 # Entities of which a consumer remembers the business keys.
 REMEMBERED = 30_000
 
 
-class BoundedCache(Generic[Value]):
-    """Keeps the values of at least the last `size` names, and at most twice as many."""
+class BoundedCache:
+    """Keeps the fingerprints of at least the last `size` names, and at most twice as many."""
 
     def __init__(self, size: int = REMEMBERED) -> None:
         self._size = size
-        self._new: dict[str, Value] = {}
-        self._old: dict[str, Value] = {}
+        self._new: dict[str, Fingerprint] = {}
+        self._old: dict[str, Fingerprint] = {}
 
-    def get(self, name: str) -> Value | None:
+    def get(self, name: str) -> Fingerprint | None:
         """The last value of a name; None if it is not in the cache."""
         found = self._new.get(name)
         return self._old.get(name) if found is None else found
 
-    def update(self, values: Mapping[str, Value]) -> None:
+    def update(self, values: Mapping[str, Fingerprint]) -> None:
         """Set the values of these names."""
         self._new.update(values)
         if len(self._new) >= self._size:
@@ -58,7 +55,7 @@ class Lane:
         """Begin an empty batch, with no business key known. limits: of the batches of all lanes in
         use together, from now on."""
         self._limits = Limits(max(1, limits.rows // lanes), max(1, limits.bytes // lanes))
-        self._fingerprints: BoundedCache[Fingerprint] = BoundedCache(REMEMBERED // lanes)
+        self._fingerprints = BoundedCache(REMEMBERED // lanes)
         self.drop()
 
     def drop(self) -> None:

@@ -319,7 +319,6 @@ class Consumer:
         self._machine.grant(claims.result(), time.monotonic())
         self._source.start(self._positions.starts())
         self._source.pause(self._positions.halted())
-        metrics.PARTITIONS.set(len(self._positions.claimed))
         logger.info("reading %d partitions", len(self._positions.claimed))
 
     def _wait(self, done: Callable[[], bool], generation: int) -> bool:

@@ -49,20 +49,29 @@ class Meter:
     def batch_written(self, batch: Batch, written: Written) -> None:
         """Count a batch that is in the database."""
         totals = self.totals
-        expired = sum(progress.expired for progress in batch.progress.values())
-        stored, repeated = sum(written.stored.values()), sum(written.repeated.values())
+        for source, progress in batch.progress.items():
+            counts = {
+                "stored": written.stored[source],
+                "repeated": written.repeated.get(source, 0),
+                "expired": progress.expired,
+            }
+            counts["quarantined"] = progress.read - sum(counts.values())
+            for became, count in counts.items():
+                setattr(totals, became, getattr(totals, became) + count)
+                if count:
+                    metrics.MESSAGES.labels(source.topic, became).inc(count)
         totals.read += batch.messages
-        totals.stored += stored
-        totals.repeated += repeated
-        totals.expired += expired
-        totals.quarantined += batch.messages - stored - repeated - expired
         totals.batches += 1
         if self._began is not None:
             began, used = self._began
             totals.active_seconds = round(time.monotonic() - began, 3)
             totals.cpu_seconds = round(time.process_time() - used, 3)
         totals.largest_batch = max(totals.largest_batch, batch.messages)
-        _expose(batch, written)
+        clients = Counter(map(_CLIENT_ID, chain.from_iterable(batch.rows.values())))
+        for client_id, count in clients.items():
+            metrics.CLIENTS.labels(_label(client_id)).inc(count)
+        for reject in (*batch.rejects, *written.rejects):
+            metrics.REJECTS.labels(reject.message.topic, str(reject.reason)).inc()
 
 
 def _label(client_id: str) -> str:
@@ -73,24 +82,3 @@ def _label(client_id: str) -> str:
         return OTHER_CLIENTS
     _CLIENTS.add(client_id)
     return client_id
-
-
-def _expose(batch: Batch, written: Written) -> None:
-    clients = Counter(map(_CLIENT_ID, chain.from_iterable(batch.rows.values())))
-    for client_id, count in clients.items():
-        metrics.CLIENTS.labels(_label(client_id)).inc(count)
-    metrics.BATCHES.inc()
-    metrics.BATCH_MESSAGES.observe(batch.messages)
-    for source, progress in batch.progress.items():
-        stored, repeated = written.stored.get(source, 0), written.repeated.get(source, 0)
-        rest = progress.read - stored - repeated - progress.expired
-        for became, count in (
-            ("stored", stored),
-            ("repeated", repeated),
-            ("expired", progress.expired),
-            ("quarantined", rest),
-        ):
-            if count:
-                metrics.MESSAGES.labels(source.topic, became).inc(count)
-    for reject in (*batch.rejects, *written.rejects):
-        metrics.REJECTS.labels(reject.message.topic, str(reject.reason)).inc()

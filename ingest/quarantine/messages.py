@@ -4,7 +4,7 @@ import random
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from typing import Any
 
@@ -50,7 +50,6 @@ class LockedMessage:
 
     id: int
     topic_id: str
-    reason: str
     attempts: int
     message: Message
 
@@ -87,16 +86,6 @@ def lock(
             [*values, after, limit],
         ).fetchall()
     return [_locked_message(row) for row in rows]
-
-
-def select(connection: Connection, selection: Selection) -> list[int]:
-    """The ids of the selected messages, which are not locked."""
-    where, values = _where(selection)
-    found = connection.execute(
-        f"SELECT id FROM ingest_quarantine WHERE {where} ORDER BY id",  # noqa: S608 - constants
-        values,
-    )
-    return [int(id) for (id,) in found.fetchall()]  # type: ignore[call-overload]
 
 
 def resolve(connection: Connection, settled: Iterable[tuple[LockedMessage, str]]) -> None:
@@ -159,13 +148,14 @@ def postpone(connection: Connection, locked: LockedMessage, reason: str, detail:
     return status
 
 
-def discard(connection: Connection, ids: Iterable[int], why: str) -> int:
+def discard(connection: Connection, selection: Selection, why: str) -> int:
     """Settle messages without storing them. They stay counted as quarantined."""
-    return connection.execute(
-        "UPDATE ingest_quarantine SET status = 'discarded', outcome = %s, settled_at = now(),"
-        " next_attempt = NULL WHERE id = ANY(%s) AND status IN ('new', 'retrying', 'failed')",
-        (why, list(ids)),
-    ).rowcount
+    where, values = _where(selection)
+    statement = (
+        "UPDATE ingest_quarantine SET status = 'discarded', outcome = %s, settled_at = now(),"  # noqa: S608 - constants
+        f" next_attempt = NULL WHERE {where}"
+    )
+    return connection.execute(statement, [why, *values]).rowcount
 
 
 def _where(selection: Selection) -> tuple[str, list[Any]]:
@@ -193,7 +183,7 @@ def _locked_message(row: Any) -> LockedMessage:
     given = rejects.from_json(row.headers)
     stamp = -1 if row.timestamp is None else int(row.timestamp.timestamp() * 1000)
     message = Message(row.topic, row.partition, row.offset, stamp, row.key, row.value, given)
-    return LockedMessage(row.id, row.topic_id, row.reason, row.attempts, message)
+    return LockedMessage(row.id, row.topic_id, row.attempts, message)
 
 
 REMOVED_PER_TRANSACTION = 1_000
@@ -260,25 +250,22 @@ CONFLICT_ATTEMPTS = 5
 
 
 def retry(
-    connection: Connection,
-    selection: Selection,
-    window: Callable[[], Window],
-    dry_run: bool = False,
+    connection: Connection, selection: Selection, window: Callable[[], Window]
 ) -> Iterator[Counter[str]]:
     """Retry the selected messages, MESSAGES_PER_TRANSACTION at a time, and again after a conflict
     with another writer. Yields the outcomes of each transaction: `stored`, `repeated`, `expired`,
     or the new status (`retrying`, `failed`). connection: in autocommit mode. window: asked each
-    time. dry_run: all is rolled back. Raises psycopg.Error; what was yielded is committed."""
+    time. Raises psycopg.Error; what was yielded is committed."""
     refused: dict[EntityDay, Refusal] = {}
     after = conflicts = 0
     while True:
         current = window()
         try:
-            with connection.transaction(force_rollback=dry_run):
+            with connection.transaction():
                 session.begin(connection)
                 locked = lock(connection, selection, MESSAGES_PER_TRANSACTION, after)
                 messages = [each.message for each in locked]
-                results = store(connection, messages, current, refused, dry_run)
+                results = store(connection, messages, current, refused)
                 outcomes = _settle(connection, locked, results)
         except MissingDaysError as missing:
             # Outside of the transaction, and in the window of now: midnight may have passed.
@@ -312,8 +299,3 @@ def _settle(
             outcomes[postpone(connection, held, reject.reason, reject.detail)] += 1
     resolve(connection, settled)
     return outcomes
-
-
-def by_ids(selection: Selection, ids: tuple[int, ...]) -> Selection:
-    """The same selection, limited to these messages; of any status that is not settled."""
-    return replace(selection, ids=ids, due_only=False, statuses=UNSETTLED)

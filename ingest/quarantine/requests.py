@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 from history.daily.window import Window
 from ingest.models import QuarantineRequest
-from ingest.quarantine.messages import UNSETTLED, Selection, discard, retry, select
+from ingest.quarantine.messages import UNSETTLED, Selection, discard, retry
 from ingest.store.ledger import Connection
 
 _OPEN = """
@@ -35,8 +35,7 @@ def carry_out(connection: Connection, window: Callable[[], Window]) -> Counter[s
         if ids:
             selection = Selection(ids=tuple(ids), statuses=UNSETTLED)  # type: ignore[arg-type]
         if action == QuarantineRequest.Action.DISCARD:
-            chosen = select(connection, selection)
-            counts = Counter(discarded=discard(connection, chosen, f"{why} ({login})"[:200]))
+            counts = Counter(discarded=discard(connection, selection, f"{why} ({login})"[:200]))
         else:
             counts = sum(retry(connection, selection, window), Counter())
         outcome = ", ".join(f"{name} {count}" for name, count in counts.most_common() if count)

@@ -36,6 +36,16 @@ Bounds = tuple[int, int]
 Futures = Mapping[Any, Future[Any]]
 
 
+@dataclass(frozen=True, slots=True)
+class Look:
+    """What the brokers answered to one question. asked_at: the time.monotonic() before it. ids: of
+    existing topics, may be "". ends: of the partitions whose leader answered."""
+
+    asked_at: float
+    ids: Mapping[str, str]
+    ends: Mapping[KafkaPartition, int]
+
+
 class Question:
     """The question for ids and offsets of partitions. The answer may still be on its way."""
 
@@ -59,6 +69,14 @@ class Question:
             if topic in ids
         }
 
+    def look(self, asked_at: float) -> Look | None:
+        """The same as a Look; None if nobody answered. asked_at: see there."""
+        try:
+            ids = _topic_ids(self._ids)
+        except Unreachable:
+            return None
+        return Look(asked_at, ids, _known_offsets(self._end)) if ids else None
+
     def known(self) -> dict[TopicPartition, Bounds]:
         """The same of the partitions whose leader has answered."""
         ids, low, end = _topic_ids(self._ids), _known_offsets(self._low), _known_offsets(self._end)
@@ -69,24 +87,13 @@ class Question:
         }
 
 
-@dataclass(frozen=True, slots=True)
-class Look:
-    """What the brokers answered to one question. asked_at: the time.monotonic() before it. ids: of
-    existing topics, may be "". ends: of the partitions whose leader answered."""
-
-    asked_at: float
-    ids: Mapping[str, str]
-    ends: Mapping[KafkaPartition, int]
-
-
 class Brokers:
     """The brokers, outside of any group. given: librdkafka settings, else WrongSettingError."""
 
     def __init__(self, bootstrap: str, given: Mapping[str, str]) -> None:
         self._settings: Config = {**COMMON, "bootstrap.servers": bootstrap, **given}
         self._heard = Heard()
-        self._ids: Futures = {}
-        self._ends: Futures = {}
+        self._question = Question({}, {}, {})
         self._asked_at = 0.0
         self._leaders_until = 0.0
 
@@ -126,18 +133,11 @@ class Brokers:
 
     def look(self, partitions: Iterable[KafkaPartition]) -> Look | None:
         """The answer to the previous call; None if it is still on its way, or nobody answered."""
-        if not (_answered(self._ids) and _answered(self._ends)):
+        if not self._question.wait():
             return None
-        try:
-            ids = _topic_ids(self._ids)
-        except Unreachable:
-            ids = {}
-        found = Look(self._asked_at, ids, _known_offsets(self._ends))
-        wanted = [*partitions]
-        self._asked_at = time.monotonic()
-        self._ids = _ask_ids(self._admin, {topic for topic, _ in wanted})
-        self._ends = self._offsets(wanted, LATEST)
-        return found if found.ids else None
+        found = self._question.look(self._asked_at)
+        self._asked_at, self._question = time.monotonic(), self.ask(partitions)
+        return found
 
     def reachable(self, seconds: float) -> bool:
         """Whether one of them answers within this time. Waits for it."""
@@ -197,10 +197,6 @@ def _failed(error: ck.KafkaException) -> Future[Any]:
     failed: Future[Any] = Future()
     failed.set_exception(error)
     return failed
-
-
-def _answered(asked: Futures) -> bool:
-    return all(future.done() for future in asked.values())
 
 
 def _topic_ids(asked: Futures) -> dict[str, str]:

@@ -5,7 +5,7 @@ import re
 import time
 from collections.abc import Callable, Mapping
 from operator import methodcaller
-from typing import Any, Final, Protocol, TypeVar
+from typing import Any, Final, TypeVar
 
 import confluent_kafka as ck
 
@@ -97,12 +97,6 @@ PROTOCOL: Final = "ANNALS_KAFKA_SECURITY_PROTOCOL"
 GIVEN: Final = "ANNALS_KAFKA_* or ANNALS_LIBRDKAFKA_FILE"
 
 
-class Served(Protocol):
-    """A client of librdkafka. poll() hands out what it has to say."""
-
-    def poll(self, timeout: float, /) -> object: ...
-
-
 T = TypeVar("T")
 
 
@@ -149,9 +143,9 @@ class Heard:
         """A broker has accepted the login."""
         self._refused_at = -REFUSED_SECONDS
 
-    def unreachable(self, client: Served, error: ck.KafkaException) -> Unreachable:
+    def unreachable(self, client: Any, error: ck.KafkaException) -> Unreachable:
         """The error of a question that nobody answered."""
-        client.poll(0)
+        client.poll(0)  # it hands out what it has to say
         if error.args[0].code() in (ck.KafkaError._TRANSPORT, ck.KafkaError._TIMED_OUT):
             silent = f"Kafka at {self.place} does not answer. Is {PROTOCOL} the right one"
             return Unreachable(self.why or silent)

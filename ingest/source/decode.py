@@ -31,7 +31,6 @@ from ingest.source.forms import DECLARED
 from ingest.source.message import Message
 
 MAX_NESTING = 500
-_FEW = 8
 
 
 class Reason(StrEnum):
@@ -264,17 +263,9 @@ def _snapshot(
 
 def _may_be_deep(message: bytes) -> bool:
     """False if there are too few brackets. Cheap: it is called for every message."""
-    size = len(message)
-    if size <= 2 * MAX_NESTING:
-        return False
-    # A level takes five bytes, {"":}, unless it is an array, which takes two.
-    if 5 * MAX_NESTING - size > 3 * _FEW:
-        at, found = message.find(b"["), 0
-        while at >= 0 and found < _FEW:
-            at, found = message.find(b"[", at + 1), found + 1
-        if at < 0:
-            return False
-    return size - len(message.translate(None, b"{[")) > MAX_NESTING
+    return (
+        len(message) > 2 * MAX_NESTING and message.count(b"{") + message.count(b"[") > MAX_NESTING
+    )
 
 
 # updatedAt is searched for in the first part of a message.

@@ -32,8 +32,6 @@ _EPOCH: Final = datetime(1970, 1, 1)  # noqa: DTZ001 - written without an offset
 _FIELDS: Final = {each.encode_name: each.name for each in msgspec.structs.fields(Envelope)}
 _TYPES: Final = get_type_hints(Envelope, include_extras=True)
 _IDS: Final = ("id", PARENT)
-# A value as JSON, or as the text of a header.
-Value = Raw | str
 
 
 class Plain:
@@ -57,14 +55,18 @@ class Plain:
         return self._envelope(values, values.get("data", UNSET))
 
     def name(self, message: Message) -> Name:
-        return _named(self._lookup(message.value or b""))
+        return _named(self._lookup(self._text(message)))
 
-    def _envelope(self, values: Mapping[str, Value], data: Value | UnsetType) -> Envelope:
+    def _text(self, message: Message) -> bytes:
+        """What the pointers are into."""
+        return message.value or b""
+
+    def _envelope(self, values: Mapping[str, Raw], data: Raw | UnsetType) -> Envelope:
         """The envelope of these values, by the contract's names; null is none. Raises
         msgspec.ValidationError, msgspec.DecodeError, EnvelopeError."""
-        found: dict[str, Any] = {"data": data if isinstance(data, Raw) else UNSET, "type": None}
+        found: dict[str, Any] = {"data": data, "type": None}
         for name, value in values.items():
-            if name == "data" or (isinstance(value, Raw) and bytes(value) == _NULL):
+            if name == "data" or bytes(value) == _NULL:
                 continue
             found[_FIELDS[name]] = self._value(name, value)
         if self._client is not None:
@@ -85,8 +87,8 @@ class Plain:
             )
         return found
 
-    def _value(self, name: str, value: Value) -> Any:
-        plain = msgspec.json.decode(value) if isinstance(value, Raw) else value
+    def _value(self, name: str, value: Raw) -> Any:
+        plain = msgspec.json.decode(value)
         if name == "type":
             return self._change(plain)
         if name == "updatedAt" and self._unit is not None:
@@ -108,24 +110,18 @@ class CloudEvents(Plain):
 
     def __init__(self, declared: Declared) -> None:
         super().__init__(declared)
-        wanted = {**self.pointers, "specversion": "/specversion"}
-        self._lookup = Lookup({**wanted, "base64": "/data_base64"})
-        of_data = {name: at for name, at in wanted.items() if (at + "/").startswith("/data/")}
-        self._of_data = Lookup({name: at.removeprefix("/data") for name, at in of_data.items()})
-        self._headers = {
-            name: "ce_" + segments(at)[0] for name, at in wanted.items() if name not in of_data
-        }
+        wanted = {**self.pointers, "specversion": "/specversion", "base64": "/data_base64"}
+        self._lookup = Lookup(wanted)
 
     def without_value(self, message: Message) -> WithoutValue:
         return WithoutValue.READ if _is_binary(message) else WithoutValue.BAD
 
     def read(self, message: Message) -> Envelope:
         try:
-            values = self._values(message)
+            values = self._lookup(self._text(message))
         except msgspec.ValidationError as error:
             raise _fault(error, message) from None
-        version = values.pop("specversion", "")
-        if (bytes(version).decode().strip('"') if isinstance(version, Raw) else version) != "1.0":
+        if bytes(values.pop("specversion", _NULL)) != b'"1.0"':
             raise EnvelopeError(
                 "bad_field", "`specversion` is missing or another one; it must be 1.0"
             )
@@ -135,19 +131,18 @@ class CloudEvents(Plain):
             )
         return self._envelope(values, values.get("data", Raw(_NULL)))
 
-    def name(self, message: Message) -> Name:
-        return _named(self._values(message))
-
-    def _values(self, message: Message) -> dict[str, Value]:
+    def _text(self, message: Message) -> bytes:
+        """The event in structured mode. Raises msgspec.DecodeError, UnicodeDecodeError."""
+        value = message.value or b""
         if not _is_binary(message):
-            return self._lookup(message.value or b"")
-        headers = dict(message.headers)
-        attributes: dict[str, Value] = {
-            name: text.decode()
-            for name, header in self._headers.items()
-            if (text := headers.get(header)) is not None
+            return value
+        data = msgspec.json.decode(value, type=Raw) if value else None
+        attributes = {
+            name.removeprefix("ce_"): text.decode()
+            for name, text in message.headers
+            if name.startswith("ce_") and text is not None
         }
-        return {**(self._of_data(message.value) if message.value else {}), **attributes}
+        return msgspec.json.encode({"data": data, **attributes})
 
 
 class _Event(msgspec.Struct, gc=False):
@@ -200,8 +195,7 @@ class Debezium(Plain):
                 "table",
             )
         values = self._lookup(row)
-        version = values.get("version", Raw(_NULL))
-        if change == "DELETE" and isinstance(version, Raw) and bytes(version) == _NULL:
+        if change == "DELETE" and bytes(values.get("version", _NULL)) == _NULL:
             raise EnvelopeError(
                 "bad_field",
                 "the row before the deletion has no version, only its key; set REPLICA IDENTITY "
@@ -222,8 +216,7 @@ class Debezium(Plain):
         """Of a DELETE: what the event knows of it, and nothing of the change before."""
         found = self._of_deletion(source) if isinstance(source, Raw) else {}
         at, name = (
-            msgspec.json.decode(value) if isinstance(value, Raw) else None
-            for value in (found.get("updatedAt"), found.get("clientId"))
+            msgspec.json.decode(found.get(each, _NULL)) for each in ("updatedAt", "clientId")
         )
         if not isinstance(at, int) or not isinstance(name, str):
             raise EnvelopeError(
@@ -231,7 +224,7 @@ class Debezium(Plain):
             )
         envelope.author = None
         envelope.updated_at = _moment(at, "ms")
-        envelope.client_id = self._client or self._value("clientId", name)
+        envelope.client_id = self._client or self._value("clientId", found["clientId"])
 
     def name(self, message: Message) -> Name:
         _, change, row = self._parts(message)
@@ -266,7 +259,7 @@ class Lookup:
         self._places = tuple(dict.fromkeys(pointers.values()))
         self._lookup = PointerLookup([(place, Raw) for place in self._places or ("",)])
 
-    def __call__(self, text: bytes | Raw) -> dict[str, Value]:
+    def __call__(self, text: bytes | Raw) -> dict[str, Raw]:
         """By name, what is there. Raises msgspec.DecodeError, RecursionError."""
         values = dict(zip(self._places, self._lookup(text), strict=False))
         return {
@@ -336,16 +329,12 @@ def _digits(text: str, most: int) -> str:
     return text.lstrip("0")[:most] or "0"
 
 
-def _named(values: Mapping[str, Value]) -> Name:
+def _named(values: Mapping[str, Raw]) -> Name:
     """Id and version as JSON, a number that is an id as a text."""
-    id, version = (_json(values.get(each, UNSET)) for each in ("id", "version"))
+    id = values.get("id", UNSET)
     if isinstance(id, Raw) and bytes(id).isdigit():
         id = Raw(b'"' + bytes(id) + b'"')
-    return id, version
-
-
-def _json(value: Value | UnsetType) -> Raw | UnsetType:
-    return Raw(msgspec.json.encode(value)) if isinstance(value, str) else value
+    return id, values.get("version", UNSET)
 
 
 DECLARED: Shapes = {

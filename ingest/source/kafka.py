@@ -23,11 +23,6 @@ from ingest.source.message import KafkaPartition, Message
 logger = logging.getLogger(__name__)
 # Settings of the consumer. Those from the environment override them.
 READING: Config = {
-    "auto.offset.reset": "earliest",
-    # The end of a partition is reported: what lies before it and was not delivered never will be.
-    "enable.partition.eof": True,
-    "enable.auto.commit": False,
-    "enable.auto.offset.store": False,
     "session.timeout.ms": 10_000,
     "topic.metadata.refresh.interval.ms": 5_000,
     # Counted as fetched: compressed messages need much more memory.
@@ -39,12 +34,13 @@ READING: Config = {
     "fetch.queue.backoff.ms": 5,
 }
 # Not to be overridden: the ledger depends on them.
-OURS = frozenset(
-    {
-        *("group.id", "enable.auto.commit", "enable.auto.offset.store", "auto.offset.reset"),
-        "enable.partition.eof",
-    }
-)
+OURS: Config = {
+    "auto.offset.reset": "earliest",
+    # The end of a partition is reported: what lies before it and was not delivered never will be.
+    "enable.partition.eof": True,
+    "enable.auto.commit": False,
+    "enable.auto.offset.store": False,
+}
 LEAVING_SECONDS = 2.0
 TOPICS_SECONDS = 1.0
 # After this many session timeouts without partitions the group counts as stuck.
@@ -71,16 +67,14 @@ class Source:
         on_lost: Callable[[], None],
     ) -> None:
         common: Config = {**COMMON, "bootstrap.servers": bootstrap, **given}
-        mine = {name: value for name, value in READING.items() if name in OURS}
-        reading: Config = {**READING, **common, **mine, "group.id": group}
-        self._settings: Config = reading
+        self._settings: Config = {**READING, **common, **OURS, "group.id": group}
         self._heard = Heard(". Nothing is lost; trying again")
         self._brokers = Brokers(bootstrap, given)
         self._on_assigned, self._on_revoked, self._on_lost = on_assigned, on_revoked, on_lost
         self._paused: set[KafkaPartition] = set()
         self._ends: dict[KafkaPartition, int] = {}
         self._group, self._topics = group, topics
-        self._session_seconds = int(reading["session.timeout.ms"]) / 1000
+        self._session_seconds = int(self._settings["session.timeout.ms"]) / 1000
         self._patience = Patience(STUCK_AFTER_SESSIONS * self._session_seconds, time.monotonic())
         self._was_member = False
         self._consumer = self._subscribed()
@@ -277,10 +271,8 @@ def reader(settings: Config, heard: Heard) -> ck.Consumer:
     """A client outside of any group, for a look at a few messages. settings: librdkafka's. Raises
     WrongSettingError."""
     ours: Config = {
+        **OURS,
         "group.id": "annals-peek",
-        "enable.auto.commit": False,
-        # The end of a partition is an answer too.
-        "enable.partition.eof": True,
         "queued.min.messages": 1,
         "fetch.message.max.bytes": 65_536,
     }

@@ -3,7 +3,7 @@
 import logging
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
-from datetime import date, timedelta
+from datetime import timedelta
 
 import psycopg
 from django.conf import settings
@@ -59,15 +59,11 @@ def admit_expired(
         oldest = window(connection).oldest
         if young := {each for each in wanted - admitted if each[1] >= oldest}:
             admitted |= young
-            _report_clock(connection)
+            try:
+                clock.check(connection)
+            except clock.WrongClockError as error:
+                logger.warning("versions that are expired by our clock only are stored: %s", error)
     batch.admit(admitted)
-
-
-def _report_clock(connection: Connection) -> None:
-    try:
-        clock.check(connection)
-    except clock.WrongClockError as error:
-        logger.warning("versions that are expired by our clock only are stored: %s", error)
 
 
 def provide(connection: Connection, batch: Batch, window: Window) -> bool:
@@ -80,8 +76,10 @@ def provide(connection: Connection, batch: Batch, window: Window) -> bool:
         return False
     batch.expire({each for each in missing if each[1] < window.oldest})
     waiting = []
+    # Only an odd message has a day that is further ahead.
+    tomorrow = clock.now().date() + timedelta(days=1)
     for day, refusal in create(connection, missing, window).items():
-        if refusal.privilege and not _is_ahead(day[1]):
+        if refusal.privilege and day[1] <= tomorrow:
             waiting.append(refusal.why)
         else:
             batch.refuse(day, refusal.why)
@@ -91,11 +89,6 @@ def provide(connection: Connection, batch: Batch, window: Window) -> bool:
             "partitions maintain` as the owner of the tables"
         )
     return True
-
-
-def _is_ahead(day: date) -> bool:
-    """Whether a day is so far ahead that only an odd message has it, unlike tomorrow."""
-    return day > clock.now().date() + timedelta(days=1)
 
 
 def create(

@@ -30,11 +30,10 @@ def store(
     messages: Sequence[Message],
     window: Window,
     refused: Mapping[EntityDay, Refusal],
-    dry_run: bool,
 ) -> list[Result]:
     """Store messages in the caller's transaction, each with its search keys; the results are in no
     order. A version whose day is not there and is too old is `expired`. refused: days that cannot
-    be created, and why. dry_run: missing days count as created. Raises MissingDaysError."""
+    be created, and why. Raises MissingDaysError."""
     good: list[Row] = []
     old: list[Row] = []
     results: list[Result] = []
@@ -47,8 +46,7 @@ def store(
             reject = Reject(message, error.reason, error.detail)
             results.append((message, "rejected", reject))
     existing = missing_days.existing(connection, {row.day for row in (*good, *old)})
-    missing = {row.day for row in good} - existing - refused.keys()
-    if missing and not dry_run:
+    if missing := {row.day for row in good} - existing - refused.keys():
         raise MissingDaysError(missing)
     rows: defaultdict[str, list[Row]] = defaultdict(list)
     for row in (*good, *old):
@@ -56,9 +54,7 @@ def store(
             rows[row.record.entity].append(row)
     results += ((row.message, "expired", None) for row in old if row.day not in existing)
     for row in good:
-        if row.day in missing:
-            results.append((row.message, "stored", None))
-        elif row.day not in existing:
+        if row.day not in existing:
             reject = Reject(row.message, Reason.NO_PARTITION, refused[row.day].why)
             results.append((row.message, "rejected", reject))
     for name, entity in BY_NAME.items():

@@ -21,7 +21,9 @@ _NOT_STORABLE = re.compile("[\0\ud800-\udfff]")
 
 def to_json(headers: Headers) -> list[list[Any]]:
     """Pairs of name and hex value."""
-    return [[name, None if value is None else value.hex()] for name, value in headers]
+    return [
+        [storable_text(name), None if value is None else value.hex()] for name, value in headers
+    ]
 
 
 def from_json(stored: list[list[Any]]) -> Headers:

@@ -116,7 +116,7 @@ class RetryingWriter:
                 metrics.RETRIES.inc()
                 self.writer.close()
                 if isinstance(error, psycopg.errors.LockNotAvailable):
-                    self.note(_end_frozen)
+                    self.note(terminate_frozen)
             else:
                 self.failing = False
                 metrics.LOGIN_REFUSED.labels("postgresql").set(0)
@@ -130,11 +130,6 @@ class RetryingWriter:
 def _as_counted(batch: Batch) -> Written:
     """The result of a batch that the ledger has counted already, as far as is known here."""
     return Written({source: progress.good for source, progress in batch.progress.items()}, {})
-
-
-def _end_frozen(connection: Connection) -> None:
-    if ended := terminate_frozen(connection):
-        logger.warning("terminated %d sessions of consumers that froze during a write", ended)
 
 
 def _report(error: psycopg.Error) -> None:

@@ -1,6 +1,7 @@
 """Opens ingest's own connections to the database, again after a loss; Django's are for requests."""
 
 import contextlib
+import logging
 import os
 import socket
 from collections.abc import Callable
@@ -14,6 +15,8 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from history import distribution
 from history.database import session
 from ingest.store.ledger import Connection
+
+logger = logging.getLogger(__name__)
 
 
 class Session:
@@ -48,21 +51,8 @@ class Session:
             self._open = None
 
 
-# A consumer that is frozen between two statements must not hold its row locks for longer than this.
-IDLE_IN_TRANSACTION_TIMEOUT = "10s"
-# A consumer that ended during a slow statement holds its row locks for this long.
-CLIENT_CHECK_INTERVAL = "2s"
 # A writer that waited this long for a lock checks whether a frozen consumer holds it.
 LOCK_TIMEOUT = "10s"
-# A server process takes this memory only for a batch with repeats.
-TEMP_BUFFERS = "32MB"
-# A server that disappears without closing the connection (its host died) is detected after 30 s.
-KEEPALIVES = {
-    "keepalives_idle": 10,
-    "keepalives_interval": 5,
-    "keepalives_count": 3,
-    "tcp_user_timeout": 30_000,
-}
 # Not what a login may have set for itself.
 SEARCH_PATH = "public"
 
@@ -76,11 +66,14 @@ def connect(purpose: str = "annals-consume") -> Connection:
         "search_path": SEARCH_PATH,
         # Work that is slow has no limit: a batch that takes longer would be repeated for ever.
         "statement_timeout": "0",
-        "client_connection_check_interval": CLIENT_CHECK_INTERVAL,
-        "idle_in_transaction_session_timeout": IDLE_IN_TRANSACTION_TIMEOUT,
+        # So long a consumer that ended during a slow statement holds its row locks,
+        "client_connection_check_interval": "2s",
+        # and so long one that is frozen between two.
+        "idle_in_transaction_session_timeout": "10s",
         "lock_timeout": LOCK_TIMEOUT,
-        # Repeats are compared in a temporary table; with the default of 8 MB, in files.
-        "temp_buffers": TEMP_BUFFERS,
+        # Repeats are compared in a temporary table; with the default of 8 MB, in files. A process
+        # takes this memory only for a batch with repeats.
+        "temp_buffers": "32MB",
         # Repeats are looked up by primary key, never by a plan that reads whole days.
         "enable_seqscan": "off",
         "enable_bitmapscan": "off",
@@ -94,17 +87,21 @@ def connect(purpose: str = "annals-consume") -> Connection:
         client_encoding="UTF8",  # COPY sends text as UTF-8; the server would take it for another
         connect_timeout=5,
         options=f"{conninfo_to_dict(url).get('options', '')} {session.options(own)}".strip(),
-        **KEEPALIVES,
+        # A server that disappears without closing the connection is noticed after 30 seconds.
+        keepalives_idle=10,
+        keepalives_interval=5,
+        keepalives_count=3,
+        tcp_user_timeout=30_000,
     )
     made = psycopg.connect(conninfo, autocommit=True)
     session.unlimited(made)
     return made
 
 
-def terminate_frozen(connection: Connection) -> int:
+def terminate_frozen(connection: Connection) -> None:
     """Terminate the sessions of consumers that froze during a COPY, in which PostgreSQL checks none
-    of its timeouts: their rows would stay locked. Returns how many there were."""
-    return connection.execute(
+    of its timeouts: their rows would stay locked."""
+    ended = connection.execute(
         "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
         " WHERE usename = current_user AND datname = current_database()"
         " AND application_name LIKE 'annals-%%'"
@@ -112,6 +109,8 @@ def terminate_frozen(connection: Connection) -> int:
         " AND query_start < now() - %s::interval",
         (LOCK_TIMEOUT,),
     ).rowcount
+    if ended:
+        logger.warning("terminated %d sessions of consumers that froze during a write", ended)
 
 
 # A session has them on its own node only: a worker would wait for ever, or read a whole day.

@@ -2,7 +2,7 @@
 
 import logging
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import date
 
@@ -105,14 +105,6 @@ def _look_up(
     found = connection.execute(query, (*arrays, *days.bounds(day)), prepare=False).fetchone()
     assert found is not None  # an aggregate is one row  # noqa: S101
     return frozenset(_NUMBERS.decode(str(found[0])))
-
-
-def stage(
-    connection: Connection, entity: Entity, numbers: Mapping[int, int], rows: Sequence[Row]
-) -> None:
-    """COPY repeats into the staging table, for divergent(). numbers: each row's, by its id()."""
-    encoded = (numbered(numbers[id(row)], encode_row(row.record)) for row in rows)
-    copy(connection, _stage(entity), ("n", *columns(entity)), encoded)
 
 
 def make_stage(connection: Connection, entity: Entity) -> None:
@@ -294,11 +286,14 @@ class _Slowly:
         return [row for row in rows if id(row) not in bad]
 
     def _stage(self, rows: Sequence[Row]) -> list[Refused]:
+        """COPY repeats with their numbers into the staging table, for divergent()."""
         make_stage(self._connection, self._entity)
         numbers = {id(row): number for number, row in enumerate(rows)}
 
         def attempt(part: Sequence[Row]) -> None:
-            stage(self._connection, self._entity, numbers, part)
+            encoded = (numbered(numbers[id(row)], encode_row(row.record)) for row in part)
+            names = ("n", *columns(self._entity))
+            copy(self._connection, _stage(self._entity), names, encoded)
 
         return halve(self._connection, attempt, rows)
 

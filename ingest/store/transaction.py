@@ -2,9 +2,10 @@
 PostgreSQL cannot store, by the slow path, which finds repeats and bad rows."""
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
+from itertools import chain
 
 import psycopg
 from psycopg import errors
@@ -131,17 +132,12 @@ def _keys(batch: Batch, result: Outcome) -> list[KeyRow]:
     """The business keys of the rows that are in the tables now: a refused row has none."""
     if not result.rejects:
         return batch.keys
-    keys = NewKeys()
-    for row in _stored(batch, result):
-        keys.add(row.record)
-    return keys.rows()
-
-
-def _stored(batch: Batch, result: Outcome) -> Iterator[Row]:
-    """The rows that are in the tables now."""
     refused = {id(reject.message) for reject in result.rejects}
-    for rows in batch.rows.values():
-        yield from (row for row in rows if id(row.message) not in refused)
+    keys = NewKeys()
+    for row in chain.from_iterable(batch.rows.values()):
+        if id(row.message) not in refused:
+            keys.add(row.record)
+    return keys.rows()
 
 
 def _count(batch: Batch, result: Outcome) -> Written:

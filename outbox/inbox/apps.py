@@ -7,7 +7,7 @@ from django.core import checks
 from django.utils.module_loading import autodiscover_modules
 from django.utils.translation import gettext_lazy as _
 
-from outbox.errors import WrongSettings
+from outbox.conf import settings_errors
 from outbox.inbox.conf import conf
 from outbox.inbox.message import handlers
 
@@ -17,11 +17,7 @@ Found = list[checks.CheckMessage]
 
 def check_settings(**_: Any) -> Found:
     """inbox.E001: settings.INBOX."""
-    try:
-        conf()
-    except WrongSettings as error:
-        return [checks.Error(str(error), hint="See docs/inbox.md.", id="inbox.E001")]
-    return []
+    return settings_errors(conf, "inbox")
 
 
 def check_handlers(**_: Any) -> Found:

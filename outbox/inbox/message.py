@@ -89,12 +89,12 @@ NOT_READABLE: Final = "(not readable)"
 def headers(raw: Raw) -> Headers:
     """Pairs of name and value. If a name is not UTF-8, the client gives none of them."""
     try:
-        return tuple((name, _bytes(value)) for name, value in _call(raw) or ())
+        return tuple((name, as_bytes(value)) for name, value in _call(raw) or ())
     except (SystemError, UnicodeDecodeError):
         return ((NOT_READABLE, None),)
 
 
-def _bytes(given: bytes | str | None) -> bytes | None:
+def as_bytes(given: bytes | str | None) -> bytes | None:
     return given.encode() if isinstance(given, str) else given
 
 

@@ -11,7 +11,7 @@ from confluent_kafka import Message as Raw
 
 from outbox.conf import Common
 from outbox.errors import WrongSettings
-from outbox.inbox.message import Message, headers
+from outbox.inbox.message import Message, as_bytes, headers
 
 logger = logging.getLogger(__name__)
 
@@ -121,15 +121,11 @@ def _message(raw: Raw) -> Message:
         str(raw.topic()),
         int(raw.partition() or 0),
         int(raw.offset() or 0),
-        _bytes(raw.key()),
-        _bytes(raw.value()),
+        as_bytes(raw.key()),
+        as_bytes(raw.value()),
         headers(raw),
         datetime.fromtimestamp(at / 1000, UTC) if known else None,
     )
-
-
-def _bytes(given: bytes | str | None) -> bytes | None:
-    return given.encode() if isinstance(given, str) else given
 
 
 def _log(error: KafkaError) -> None:

@@ -178,6 +178,7 @@ def begun(client: Client, issuer: Issuer) -> str:
     """The address to which the provider sends a login back; its tokens have the login's nonce."""
     asked = client.get("/oidc/bank/login/?next=/admin/")
     query = parse_qs(urlsplit(asked.headers["Location"]).query)
+    assert query["code_challenge_method"] == ["S256"]
     issuer.extra = {"nonce": query["nonce"][0], "groups": ["staff"]}
     return f"/oidc/bank/callback/?code=x&state={query['state'][0]}"
 

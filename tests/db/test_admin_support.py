@@ -87,6 +87,8 @@ def test_the_week_of_a_client_is_one_timeline(store: Store, support: Client) -> 
     assert [id for _, id in shown[:3]] == ["B2", "B1", "B0"]
     assert len(shown) == 9
     assert page.content.decode().count('href="/admin/applications/B1/">Ипотека 1</a>') == 4
+    whole = support.get("/admin/applications/B1/").content.decode()
+    assert 'href="/admin/client/?q=C77">клиент C77</a>' in whole
     found = support.get("/admin/history/", {"q": "C77"})
     assert 'href="/admin/client/?q=C77">Что произошло за неделю' in found.content.decode()
     before = (T0 - timedelta(days=7)).strftime("%G-W%V")

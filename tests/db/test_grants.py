@@ -280,7 +280,6 @@ def test_the_consumers_login_runs_its_commands(
         ("quarantine", "list"),
         ("quarantine", "list", "--ids"),
         ("quarantine", "show", first),
-        ("quarantine", "retry", "--now", "--dry-run"),
         ("quarantine", "retry", "--now"),
         ("quarantine", "retry", first),
         ("quarantine", "discard", second, "--why", "agreed"),

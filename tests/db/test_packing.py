@@ -34,7 +34,7 @@ from history.daily.window import Window
 from history.entities import BY_NAME, BY_TOPIC, ENTITIES, Entity, root
 from history.gap_models import GapDay, GapDocument, VersionGap
 from history.kind_tables import create_missing
-from history.models import DaySeal, IndexedPartition, PackDictionary, SealedDay, SearchKey
+from history.models import DaySeal, PackDictionary, SealedDay, SearchKey
 from history.partitions.maintain import Outcome
 from history.record import ChangeType, Record
 from history.seals import late_rows, verification
@@ -385,7 +385,7 @@ def test_gaps_and_search_keys_are_found_in_blocks() -> None:
     assert GapDocument.objects.get(id="g2").since == made
     gap = VersionGap.objects.get(document="g1")
     assert (gap.first, gap.last) == (3, 4)
-    for model in (SearchKey, VersionGap, GapDocument, GapDay, IndexedPartition):
+    for model in (SearchKey, VersionGap, GapDocument, GapDay):
         model.objects.all().delete()
 
 

@@ -13,7 +13,7 @@ from history.entities import ROOT
 from history.models import MaintainRun
 from history.search_index import backfill as search_retention
 from ingest.quarantine import messages
-from ingest.quarantine.messages import Selection, by_ids, retry
+from ingest.quarantine.messages import UNSETTLED, Selection, retry
 from ingest.store.session import connect
 from tests.db.ingested import Ingested, counts, faults, quarantined, query
 from tests.db.partitioned import retire, run
@@ -42,10 +42,12 @@ def four_fates(ingested: Ingested) -> None:
     ingested.store(batch)
     stored, discarded, failed, _ = (held["id"] for held in quarantined())
     with connect() as plain:
-        assert list(retry(plain, by_ids(Selection(), (stored,)), lambda: WINDOW)) == [{"stored": 1}]
-        messages.discard(plain, [discarded], "agreed")
+        assert list(retry(plain, Selection((stored,), statuses=UNSETTLED), lambda: WINDOW)) == [
+            {"stored": 1}
+        ]
+        messages.discard(plain, Selection((discarded,), statuses=UNSETTLED), "agreed")
         for _ in range(messages.MAX_ATTEMPTS):
-            list(retry(plain, by_ids(Selection(), (failed,)), lambda: WINDOW))
+            list(retry(plain, Selection((failed,), statuses=UNSETTLED), lambda: WINDOW))
     assert [held["status"] for held in quarantined()] == ["resolved", "discarded", "failed", "new"]
 
 

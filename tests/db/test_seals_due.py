@@ -13,7 +13,7 @@ from history.base import clock
 from history.daily import days
 from history.daily.canonical import Connection
 from history.entities import BY_NAME, CHILDREN, ENTITIES
-from history.kinds.day_rows import DayRows
+from history.kinds.kind import DayRows
 from history.models import DaySeal, MaintainRun
 from history.partitions.exclusive import RUN_LOCK
 from history.seals import finished

@@ -82,7 +82,6 @@ def test_shapes(filled: int) -> None:
     asked = {
         "capacity": ("capacity", "--rps", "10"),
         "gaps": ("gaps",),
-        "gaps list": ("gaps", "list"),
         "ledger": ("ledger", "--offline"),
         "partitions list": ("partitions", "list"),
         "partitions plan": ("partitions", "plan"),

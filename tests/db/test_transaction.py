@@ -188,16 +188,19 @@ def test_hostile_among_good(ingested: Ingested, name: str) -> None:
 
 
 def test_headers_of_a_bad_message_can_have_any_name(ingested: Ingested) -> None:
-    headers = (("plain", b"1"), ("n\0ul", b"2"), ("\udcff\udcfe", None), ("ы", b""), ("", b"\0"))
+    headers = (("plain", b"1"), ("n\0ul", b"2"), ("\udcff", None), ("ы", b""), ("", b"\0"))
     ingested.write(message(b"bad", 0, headers=headers))
     [held] = quarantined()
     assert held["headers"][0] == ["plain", "31"]
     with connect() as plain:
         [locked] = messages.lock(plain, Selection(), 1)
-    assert locked.message.headers == headers
+    names = ["plain", r"n\u0000ul", r"\udcff", "ы", ""]
+    assert locked.message.headers == tuple(
+        (name, value) for name, (_, value) in zip(names, headers, strict=True)
+    )
     out = StringIO()
     call_command("quarantine", "show", str(held["id"]), stdout=out)
-    assert "header \\xff\\xfe: (none)" in out.getvalue()
+    assert r"header \udcff: (none)" in out.getvalue()
 
 
 def test_after_a_conflict_batches_take_the_slow_path_for_a_while(

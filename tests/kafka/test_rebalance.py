@@ -160,23 +160,3 @@ def taken_over(
     frozen.terminate()
     other.terminate()
     complete(consumers, database, feed)
-
-
-@pytest.mark.one_broker
-def test_what_was_paused_for_a_slow_database_is_read_after_a_rebalance(
-    consumers: Consumers, database: Database, feed: Feed
-) -> None:
-    small = {"ANNALS_BATCH_ROWS": "10"}
-    first = consumers.start(**small)
-    first.until_reading()
-    with locked(database, FIRST):
-        feed.send(500)
-        time.sleep(1)  # both batches are full: reading is paused
-        second = consumers.start(**small)
-        second.until_reading()
-    until(lambda: first.said().count("reading ") >= 2, first.said)
-    second.terminate()
-    feed.send(500)
-    until(lambda: database.read() == 1_000, first.said)
-    first.terminate()
-    complete(consumers, database, feed)

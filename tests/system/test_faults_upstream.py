@@ -3,11 +3,9 @@ the other topics go on, and nothing is lost once the cause is gone."""
 
 import json
 import time
-import urllib.request
 
 import pytest
 
-from annals.embedded import process
 from annals.embedded.broker import Daemon
 from ingest.consumer.background import BEAT_SECONDS
 from tests.consuming import LIVE, Consumers, Database, Feed, Running, send, until
@@ -26,24 +24,19 @@ def bad(broker: Daemon, count: int) -> None:
     send(broker.client(), *((TOPIC, value(id=f"bad {n}", version="v7")) for n in range(count)))
 
 
-def metrics(port: int) -> list[str]:
-    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as answer:
-        return [line for line in answer.read().decode().splitlines() if "annals_halted{" in line]
+def is_halted(database: Database) -> bool:
+    return bool(database.query("SELECT 1 FROM ingest_ledger WHERE halted_at IS NOT NULL"))
 
 
 def halted(database: Database, running: Running) -> None:
-    until(
-        lambda: database.query("SELECT 1 FROM ingest_ledger WHERE halted_at IS NOT NULL"),
-        running.said,
-    )
+    until(lambda: is_halted(database), running.said)
     assert f"{LIMIT} bad messages in a row" in running.said()
 
 
 def test_it_halts_and_goes_on_by_itself(
     consumers: Consumers, database: Database, feed: Feed, broker: Daemon
 ) -> None:
-    [port] = process.free_ports([None])
-    running = consumers.start("--metrics-port", str(port), **STRICT)
+    running = consumers.start(**STRICT)
     running.until_reading()
     # Good messages behind the bad ones would end the halt at the next look, in five seconds.
     feed.topics = [topic for topic in LIVE if topic != TOPIC]
@@ -51,7 +44,6 @@ def test_it_halts_and_goes_on_by_itself(
         bad(broker, BAD)
         halted(database, running)
         until(lambda: len(database.quarantined()) == LIMIT, running.said)
-        until(lambda: metrics(port), "no metric is raised")
         before = database.count("product_task_aud")
         until(lambda: database.count("product_task_aud") > before + 50, "the others stand still")
         assert len(database.quarantined()) == LIMIT
@@ -64,7 +56,7 @@ def test_it_halts_and_goes_on_by_itself(
         until(lambda: len(database.quarantined()) == BAD, running.said)
     total = feed.produced.total() + BAD + 40
     until(lambda: database.read() == total, running.said)
-    until(lambda: not metrics(port), "the metric stays raised")
+    until(lambda: not is_halted(database), running.said)
     running.terminate()
     assert database.total() == feed.produced.total() + 40
     done = consumers.manage("ledger", "--json")
@@ -83,15 +75,12 @@ def test_a_halt_that_could_not_be_recorded_is_recorded_later(
     running.until_reading()
     bad(broker, BAD)
     until(lambda: "not written, the next attempt follows" in running.said(), running.said)
-    assert not database.query("SELECT 1 FROM ingest_ledger WHERE halted_at IS NOT NULL")
+    assert not is_halted(database)
     database.execute("DROP TRIGGER refuse ON ingest_ledger")
     halted(database, running)
     assert consumers.manage("quarantine", "resume", TOPIC).returncode == 0
     until(lambda: len(database.quarantined()) == BAD, running.said)
-    until(
-        lambda: not database.query("SELECT 1 FROM ingest_ledger WHERE halted_at IS NOT NULL"),
-        running.said,
-    )
+    until(lambda: not is_halted(database), running.said)
 
 
 def test_a_script_notices_that_not_all_is_read(

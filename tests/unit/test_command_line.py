@@ -11,7 +11,6 @@ from django.core.management import CommandError, call_command
 
 from annals import __version__, command_line
 from history.base.table import columns, counted, print_table
-from history.management.progress import progress
 from tests.consuming import ROOT
 
 PROGRAMS = {"manage.py": ["manage.py"], "annals": ["-m", "annals"]}
@@ -216,22 +215,7 @@ def test_a_table_is_in_columns_as_wide_as_it_is() -> None:
     ]
 
 
-class Terminal(io.StringIO):
-    def isatty(self) -> bool:
-        return True
-
-
 def test_the_noun_fits_the_number() -> None:
     expected = ["0 days", "1 day", "2 days", "1,234 days"]
     assert [counted(n, "day") for n in (0, 1, 2, 1234)] == expected
     assert [counted(n, "it is", "they are") for n in (1, 2)] == ["1 it is", "2 they are"]
-
-
-def test_progress_is_a_bar_on_a_terminal_and_nothing_elsewhere() -> None:
-    terminal, file = Terminal(), io.StringIO()
-    for out in (terminal, file):
-        with progress("simulate", 1_234, out) as advance:
-            for _ in range(1_234):
-                advance(1)
-    assert "1234/1234" in terminal.getvalue()
-    assert file.getvalue() == ""

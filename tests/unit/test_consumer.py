@@ -257,7 +257,7 @@ def test_a_run_is_taken_as_its_messages_are_one_by_one(
 
 
 def test_it_keeps_the_last_names_and_at_most_twice_as_many() -> None:
-    memory: BoundedCache[int] = BoundedCache(10)
+    memory = BoundedCache(10)
     for number in range(100):
         memory.update({str(number): number})
         assert all(memory.get(str(n)) == n for n in range(max(0, number - 9), number + 1))

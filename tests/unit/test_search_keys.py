@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from history.record import Record
 from history.search_index.keys import (
     NONE_KNOWN,
-    Fingerprint,
     KeyRow,
     KnownFingerprints,
     NewKeys,
@@ -84,7 +83,7 @@ def test_nothing_is_missed_however_batches_are_cut(shows: list[Any], cuts: list[
     """Every key ends with its newest day, as if each record had been stored by itself."""
     stored: dict[tuple[str, str], int] = {}
     expected: dict[tuple[str, str], int] = {}
-    known: BoundedCache[Fingerprint] = BoundedCache(1)
+    known = BoundedCache(1)
     edges = sorted({0, len(shows), *(cut for cut in cuts if cut < len(shows))})
     for start, end in pairwise(edges):
         keys = NewKeys(known)

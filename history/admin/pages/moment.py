@@ -151,15 +151,20 @@ def _compared(version: Version, today: Version | None, room: Room) -> dict[str, 
 
 
 def _later(found: ApplicationState, today: ApplicationState | None) -> list[tuple[str, str, str]]:
-    """Kind, name and address of the first children that came after the moment."""
+    """Kind, name and address of the first children that came after the moment. A name that several
+    have is followed by the id."""
     known = {(each.entity.name, each.id) for each in _all(found)}
     known |= {(each.entity.name, each.id) for each in found.missing}
     children = today.children if today else ()
     later = [each for each in children if (each.entity.name, each.id) not in known]
-    return [
-        (title(each.entity), headline(each.data) or each.id, links.timeline(each.entity, each.id))
-        for each in later[:MOST_ROWS]
-    ]
+    same = shared((each.entity.name, headline(each.data), each.id) for each in children)
+    rows = []
+    for each in later[:MOST_ROWS]:
+        name = headline(each.data)
+        if (each.entity.name, name) in same:
+            name = f"{name} {each.id}"
+        rows.append((title(each.entity), name or each.id, links.timeline(each.entity, each.id)))
+    return rows
 
 
 def _part(version: Version, room: Room) -> dict[str, object]:

@@ -87,13 +87,9 @@ def _serve_metrics(address: str, port: int) -> None:
         start_http_server(port, address)
     except (OSError, OverflowError) as error:
         raise CommandError(
-            f"--metrics-port {port}: metrics cannot be served on {address}: {_why(error)}. Give "
-            "another port or --metrics-address."
+            f"--metrics-port {port}: metrics cannot be served on {address}: {error}. Give another "
+            "port or --metrics-address."
         ) from None
-
-
-def _why(error: Exception) -> str:
-    return (error.strerror if isinstance(error, OSError) else None) or str(error)
 
 
 def refuse_other_tables() -> None:

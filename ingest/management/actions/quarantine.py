@@ -3,24 +3,21 @@
 import json
 import sys
 from collections import Counter
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError
-from django.db.models import Count, F, Max, Min, Q
+from django.db.models import Count, F, Max, Min
 
 from history.base import clock
 from history.base.plain_text import one_line
 from history.base.table import columns, print_table
 from history.management.progress import progress
-from ingest.management.known import (
-    refuse_missing_ids,
-    refuse_unknown_reason,
-    refuse_unknown_topic,
-)
+from ingest.management.known import refuse_missing_ids, refuse_unknown_topic
 from ingest.models import JobRun, Ledger, Quarantined
 from ingest.quarantine import messages, requests
-from ingest.quarantine.messages import UNSETTLED, Selection, by_ids, retry
+from ingest.quarantine.messages import OPEN, UNSETTLED, Selection, retry
 from ingest.store import rejects
 from ingest.store.missing_days import kept
 from ingest.store.session import connect
@@ -51,13 +48,12 @@ class Run:
 
     def handle(self, **options: Any) -> None:
         refuse_unknown_topic(options.get("topic"))
-        refuse_unknown_reason(options.get("reason"))
         if options["command"] in ("retry", "discard"):
             refuse_missing_ids(options["ids"])
         getattr(self, f"_{options['command']}")(options)
 
     def _list(self, options: dict[str, Any]) -> None:
-        rows = Quarantined.objects.filter(_matching(options))
+        rows = Quarantined.objects.filter(**_asked(options))
         if not options["all"]:
             rows = rows.filter(status__in=UNSETTLED)
         if options["ids"]:
@@ -138,11 +134,9 @@ class Run:
         self.stdout.write(f"value ({len(value or b'')} bytes): {_readable(value, LINES)}")
 
     def _retry(self, options: dict[str, Any]) -> None:
-        selection = Selection(
-            topic=options["topic"], reason=options["reason"], due_only=not options["now"]
-        )
-        if options["ids"]:
-            selection = by_ids(selection, tuple(options["ids"]))
+        selection = _selection(options)
+        if not options["ids"]:
+            selection = replace(selection, due_only=not options["now"], statuses=OPEN)
         became: Counter[str] = Counter()
         began = clock.now()
         with (
@@ -150,38 +144,29 @@ class Run:
             progress("retry", None, sys.stderr) as advance,
         ):
             window = partial(kept, connection)
-            scheduled = not (options["ids"] or options["dry_run"])
-            if scheduled:
+            if not options["ids"]:
                 became += requests.carry_out(connection, window)
-            for few in retry(connection, selection, window, options["dry_run"]):
+            for few in retry(connection, selection, window):
                 became += few
                 advance(few.total())
-            if scheduled:
+            if not options["ids"]:
                 outcome = ", ".join(f"{name} {count}" for name, count in became.most_common())
                 connection.execute(_RAN, (began, outcome[:200]))
-        would = "would be " if options["dry_run"] else ""
         if not became:
             self.stdout.write(
                 "No message is due (--now also retries messages that are not due yet)."
             )
         for name, count in became.most_common():
-            self.stdout.write(f"{count:,} {would}{name}")
+            self.stdout.write(f"{count:,} {name}")
 
     def _discard(self, options: dict[str, Any]) -> None:
         if not (options["ids"] or options["topic"] or options["reason"]):
             raise CommandError("Select messages: give ids, --topic or --reason.")
         if not options["why"].strip():
             raise CommandError("--why must say why: it is kept with each message.")
-        rows = Quarantined.objects.filter(_matching(options), status__in=UNSETTLED)
-        if options["ids"]:
-            rows = rows.filter(id__in=options["ids"])
-        ids = list(rows.values_list("id", flat=True))
-        count = len(ids)
-        if not options["dry_run"]:
-            with connect("annals-discard") as connection:
-                count = messages.discard(connection, ids, options["why"])
-        would = "would be " if options["dry_run"] else ""
-        self.stdout.write(f"{count:,} {would}discarded")
+        with connect("annals-discard") as connection:
+            count = messages.discard(connection, _selection(options), options["why"])
+        self.stdout.write(f"{count:,} discarded")
 
     def _resume(self, options: dict[str, Any]) -> None:
         rows = Ledger.objects.filter(topic=options["topic"], halted_at__isnull=False)
@@ -202,8 +187,10 @@ def _asked(options: dict[str, Any]) -> dict[str, str]:
     return {name: options[name] for name in names if options.get(name) is not None}
 
 
-def _matching(options: dict[str, Any]) -> Q:
-    return Q(**_asked(options))
+def _selection(options: dict[str, Any]) -> Selection:
+    """The unsettled messages that are asked for."""
+    ids = tuple(options["ids"]) or None
+    return Selection(ids, options["topic"], options["reason"], statuses=UNSETTLED)
 
 
 def _nothing(options: dict[str, Any]) -> str:

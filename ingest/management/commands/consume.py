@@ -1,7 +1,6 @@
 """`annals consume`: reads messages from Kafka and stores them."""
 
 from argparse import ArgumentParser, ArgumentTypeError
-from difflib import get_close_matches
 from typing import Any
 
 from django.core.management.base import BaseCommand
@@ -52,10 +51,8 @@ def _topics(text: str) -> tuple[str, ...]:
     names = tuple(name.strip() for name in text.split(",") if name.strip())
     unknown = [name for name in names if name not in BY_TOPIC]
     if unknown or not names:
-        known = list(BY_TOPIC)
-        meant = get_close_matches(unknown[0], known, 1) if unknown else []
         raise ArgumentTypeError(
-            f"no kind of entity has the topic {', '.join(unknown) or '(none)'}. "
-            + (f"Did you mean {meant[0]}?" if meant else f"One that exists is {known[0]}")
+            f"no kind of entity has the topic {', '.join(unknown) or '(none)'}; there are "
+            f"{', '.join(BY_TOPIC)}"
         )
     return names

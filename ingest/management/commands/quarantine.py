@@ -6,6 +6,7 @@ from typing import Any
 from django.core.management.base import BaseCommand
 
 from history.management.numbers import MOST_ID, whole
+from history.reasons import REASONS
 
 ID = whole(0, MOST_ID)
 
@@ -28,16 +29,10 @@ class Command(BaseCommand):
         again = commands.add_parser("retry", help="retry messages; without ids: those that are due")
         again.add_argument("ids", nargs="*", type=ID, metavar="ID")
         again.add_argument("--now", action="store_true", help="also messages that are not due yet")
-        again.add_argument(
-            "--dry-run", action="store_true", help="print the outcome, change nothing"
-        )
         _filters(again.add_argument)
         drop = commands.add_parser("discard", help="settle messages without storing them")
         drop.add_argument("ids", nargs="*", type=ID, metavar="ID")
         drop.add_argument("--why", required=True, help="the reason; it is kept with each message")
-        drop.add_argument(
-            "--dry-run", action="store_true", help="print the outcome, change nothing"
-        )
         _filters(drop.add_argument)
         resume = commands.add_parser("resume", help="resume a halted topic, with its bad messages")
         resume.add_argument("topic")
@@ -51,4 +46,4 @@ class Command(BaseCommand):
 
 def _filters(add: Any) -> None:
     add("--topic", help="only this topic")
-    add("--reason", help="only this reason")
+    add("--reason", choices=REASONS, metavar="REASON", help="only this reason")

@@ -12,14 +12,9 @@ class Command(process.Command):
 
     help = "Send recorded versions to Kafka, also again for who misses them, or say what waits"
     processes = {
-        "relay": (
-            "send recorded versions to Kafka",
-            lambda alias, until_idle: RelayLoop(conf(), alias, until_idle=until_idle),
-        ),
-        "answer": (
-            "send versions again that Annals misses",
-            lambda alias, until_idle: Answerer(conf(), alias, until_idle=until_idle),
-        ),
+        "relay": ("send recorded versions to Kafka", RelayLoop),
+        "answer": ("send versions again that Annals misses", Answerer),
     }
+    conf = conf
     status = status.read
     model = Document

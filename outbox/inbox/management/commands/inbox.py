@@ -11,11 +11,7 @@ class Command(process.Command):
     """The command of the inbox."""
 
     help = "Process messages from Kafka, or say what waits"
-    processes = {
-        "consume": (
-            "process messages",
-            lambda alias, until_idle: Consume(conf(), alias, until_idle=until_idle),
-        )
-    }
+    processes = {"consume": ("process messages", Consume)}
+    conf = conf
     status = status.read
     model = Waiting
