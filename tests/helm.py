@@ -1,15 +1,13 @@
-"""Lints and renders docker/helm/annals and checks it against Kubernetes: `python -m tests.helm`.
+"""Lints and renders docker/helm/annals and checks it against Kubernetes.
 
---get first gets helm, kubeconform and the API of Kubernetes through the Go proxy (needs Go 1.24;
-some minutes) into ~/.cache/annals/helm. Nothing is sent to a cluster.
+`python -m tests.helm` gets helm, kubeconform and the API of Kubernetes through the Go proxy (needs
+Go 1.24; some minutes) into ~/.cache/annals/helm. Nothing is sent to a cluster.
 """
 
-import argparse
 import json
 import os
 import shutil
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -42,7 +40,7 @@ def folder() -> Path:
 def missing() -> str | None:
     """Why the chart cannot be checked here; None: it can."""
     there = all((folder() / name).exists() for name in ("helm", "kubeconform", "schemas"))
-    return None if there else "needs helm and kubeconform: python -m tests.helm --get"
+    return None if there else "needs helm and kubeconform: python -m tests.helm"
 
 
 def get() -> None:
@@ -128,31 +126,10 @@ def check() -> str:
         for word in ("--set", f"{name}={VALUES[name]}")
     ]
     run(folder() / "helm", "lint", "--strict", CHART, *required)
-    return conform(rendered())
-
-
-def conform(text: str) -> str:
-    """What kubeconform says of objects as YAML. Raises RuntimeError."""
     place = str(folder() / "schemas" / "{{ .ResourceKind }}{{ .KindSuffix }}.json")
     options = ("-strict", "-summary", "-schema-location", place)
-    return run(folder() / "kubeconform", *options, given=text)
-
-
-def main() -> int:
-    parser = argparse.ArgumentParser(prog="python -m tests.helm", description=__doc__)
-    parser.add_argument("--get", action="store_true", help="get the programs first")
-    if parser.parse_args().get:
-        get()
-    if (why := missing()) is not None:
-        print(why)
-        return 2
-    try:
-        print(check(), end="")
-    except RuntimeError as error:
-        print(error)
-        return 1
-    return 0
+    return run(folder() / "kubeconform", *options, given=rendered())
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    get()

@@ -294,19 +294,6 @@ def test_the_privacy_officer_unmasks_one_value(visit: Open) -> None:
     expect(page.locator("body")).not_to_contain_text("998877")
 
 
-def test_the_privacy_officer_sees_who_looked(visit: Open) -> None:
-    visit(WHOLE)
-    page = visit(WHOLE, login="privacy", viewport={"width": 390, "height": 800})
-    page.get_by_role("link", name="Кто это смотрел").click()
-    expect(page).to_have_url(page.url.split("/admin/")[0] + "/admin/journal/?application=A1")
-    expect(page.locator(".journal tbody")).to_contain_text("support")
-    expect(page.get_by_label("Заявка")).to_have_value("A1")
-    assert fits(page)
-    page.get_by_label("Логин").fill("nobody-such")
-    page.get_by_role("button", name="Показать").click()
-    expect(page.locator(".empty")).to_contain_text("Нет записей")
-
-
 def test_every_call_is_drawn(visit: Open) -> None:
     page = visit("/api/docs/", login="support")
     expect(page.locator(".opblock")).to_have_count(12)
