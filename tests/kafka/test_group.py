@@ -1,8 +1,11 @@
-"""Members of a group come and go: the others soon read every partition."""
+"""Members of a group come and go: the others soon read every partition. A client that the brokers
+lost, or to which nothing is delivered any more, is replaced."""
 
+import os
 import time
 from collections.abc import Iterable
 from itertools import chain
+from pathlib import Path
 
 import pytest
 from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, TopicPartition
@@ -11,12 +14,15 @@ from annals.embedded.broker import Daemon
 from ingest.source import kafka
 from ingest.source.message import KafkaPartition
 from tests.apache.broker import Apache
-from tests.consuming import send, until
+from tests.consuming import ROOT, Consumers, Database, send, until
 from tests.kafka import brokers
+from tests.messages import TOPIC, value
+from tests.processes import consumers, database, server
 
 pytestmark = pytest.mark.kafka
+__all__ = ["consumers", "database", "server"]
 
-TOPIC = "shared"
+SHARED = "shared"
 PARTITIONS = 4
 GIVEN = {"session.timeout.ms": "3000", "heartbeat.interval.ms": "1000"}
 # Twenty session timeouts. Three are enough where the machine is not busy with other things.
@@ -29,7 +35,7 @@ class Member:
     def __init__(self, broker: Daemon, group: str) -> None:
         self.partitions: list[int] = []
         self.source = kafka.Source(
-            *(broker.bootstrap_servers(), group, [TOPIC], GIVEN),
+            *(broker.bootstrap_servers(), group, [SHARED], GIVEN),
             *(self._take, self.partitions.clear, self.partitions.clear),
         )
 
@@ -52,7 +58,7 @@ def share(*sharing: Member) -> None:
 
 def test_two_leave_together_and_another_comes(embedded: Daemon, group: str) -> None:
     """The leader leaves during the rebalance that the leaving of the other started."""
-    brokers.create(embedded, [TOPIC], PARTITIONS)
+    brokers.create(embedded, [SHARED], PARTITIONS)
     first = Member(embedded, group)  # alone, and so it leads
     share(first)
     second = Member(embedded, group)
@@ -67,11 +73,11 @@ def test_two_leave_together_and_another_comes(embedded: Daemon, group: str) -> N
 def test_a_client_that_never_joins_again_is_replaced(apache: Apache, group: str) -> None:
     """After a restart of its broker, librdkafka 2.16 was seen to never connect to the coordinator
     again. Here it leaves on its own account: for Annals, and for the brokers, it is the same."""
-    brokers.create(apache, [TOPIC], PARTITIONS)
+    brokers.create(apache, [SHARED], PARTITIONS)
     assigned: list[list[tuple[str, int]]] = []
     lost: list[bool] = []
     source = kafka.Source(
-        *(apache.bootstrap_servers(), group, [TOPIC], GIVEN),
+        *(apache.bootstrap_servers(), group, [SHARED], GIVEN),
         *(assigned.append, lambda: lost.append(True), lambda: lost.append(True)),
     )
 
@@ -89,7 +95,7 @@ def test_a_client_that_never_joins_again_is_replaced(apache: Apache, group: str)
     until(lambda: poll() and len(assigned) == 2, "it is not replaced")
     assert lost == [True]
     assert source._consumer is not stuck
-    send(apache.client(), (TOPIC, b"after"))
+    send(apache.client(), (SHARED, b"after"))
     source.start(dict.fromkeys(assigned[1], 0))
     until(lambda: poll() and read, "nothing is read")
     source.close()
@@ -100,11 +106,11 @@ def test_a_member_without_partitions_is_not_replaced(
     apache: Apache, group: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """More members than partitions: one waits, however long."""
-    brokers.create(apache, [TOPIC], 1)
+    brokers.create(apache, [SHARED], 1)
     monkeypatch.setattr(kafka, "STUCK_AFTER_SESSIONS", 1)
     sources = [
         kafka.Source(
-            *(apache.bootstrap_servers(), group, [TOPIC], GIVEN),
+            *(apache.bootstrap_servers(), group, [SHARED], GIVEN),
             *(lambda _: None, lambda: None, lambda: None),
         )
         for _ in range(2)
@@ -123,8 +129,8 @@ def test_no_group_of_another_broker_is_forgotten(
     apache: Apache, group: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Offsets committed to Apache Kafka stay, however long a member waits for partitions."""
-    brokers.create(apache, [TOPIC], PARTITIONS)
-    committed = TopicPartition(TOPIC, 0, 7)
+    brokers.create(apache, [SHARED], PARTITIONS)
+    committed = TopicPartition(SHARED, 0, 7)
     consumer = Consumer({**apache.client(), "group.id": group})
     consumer.commit(offsets=[committed], asynchronous=False)
     consumer.close()
@@ -137,8 +143,42 @@ def test_no_group_of_another_broker_is_forgotten(
         source.poll(1, 0.1)
     client = brokers.admin(apache)
     asked = client.list_consumer_group_offsets(
-        [ConsumerGroupTopicPartitions(group, [TopicPartition(TOPIC, 0)])]
+        [ConsumerGroupTopicPartitions(group, [TopicPartition(SHARED, 0)])]
     )
     found = asked[group].result(20).topic_partitions
     source.close()
     assert [each.offset for each in found] == [committed.offset]
+
+
+# After its first message the client delivers nothing. Annals is not asked and not informed, as with
+# a client that lost its way to the brokers.
+DEAF = """
+from ingest.source import kafka
+
+poll, deaf = kafka.Source.poll, []
+
+def once(source, limit, timeout):
+    messages = poll(source, limit, timeout)
+    if messages and not deaf:
+        deaf.append(source._consumer)
+        source._consumer.pause(source._consumer.assignment())
+    return messages
+
+kafka.Source.poll = once
+"""
+
+
+@pytest.mark.parametrize("broker", ["apache"], indirect=True)
+def test_a_client_that_delivers_nothing_is_replaced(
+    consumers: Consumers, database: Database, broker: Daemon, tmp_path: Path
+) -> None:
+    (tmp_path / "sitecustomize.py").write_text(DEAF)
+    running = consumers.start(PYTHONPATH=os.pathsep.join([str(tmp_path), str(ROOT)]))
+    running.until_reading()
+    send(broker.client(), (TOPIC, value(id="before")))
+    until(lambda: database.count() == 1, running.said)
+    send(broker.client(), *((TOPIC, value(id=f"after-{number}")) for number in range(10)))
+    until(lambda: database.count() == 11, running.said)
+    assert "nothing is delivered although the brokers answer" in running.said()
+    running.terminate()
+    assert consumers.manage("ledger").returncode == 0

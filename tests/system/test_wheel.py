@@ -97,11 +97,6 @@ def test_what_the_wheel_says_of_itself(wheel: Path) -> None:
     assert "annals = annals.command_line:main" in programs
 
 
-def test_the_version_and_help_need_no_clone(installed: Installed) -> None:
-    assert installed.run("--version").stdout == f"{__version__}\n"
-    assert installed.run("help").stdout.startswith("usage: annals COMMAND")
-
-
 @pytest.mark.parametrize(
     "words, server, setting",
     [

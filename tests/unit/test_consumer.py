@@ -54,9 +54,6 @@ def test_what_is_assigned_is_due_and_settled_once_claimed() -> None:
     assert not positions.claim_due(1e9)
 
 
-STRICT = Tolerance(consecutive=5, ratio=0.5, window=10)
-
-
 @pytest.mark.parametrize(
     "pattern, said",
     [
@@ -67,7 +64,7 @@ STRICT = Tolerance(consecutive=5, ratio=0.5, window=10)
     ],
 )
 def test_the_sentence_of_a_breaker(pattern: str, said: str | None) -> None:
-    breaker = Breaker(STRICT)
+    breaker = Breaker(TOLERANCE)
     for each in pattern:
         breaker.note(each == "x")
     assert breaker.tripped() == said
@@ -86,9 +83,9 @@ def test_it_says_what_counting_says(bad: list[bool], consecutive: int, window: i
 
 
 @given(st.lists(st.booleans() | st.integers(0, 30), max_size=20))
-@example([True] * STRICT.consecutive + [0])
+@example([True] * TOLERANCE.consecutive + [0])
 def test_good_messages_may_be_counted_at_once(steps: list[bool | int]) -> None:
-    one_by_one, at_once = Breaker(STRICT), Breaker(STRICT)
+    one_by_one, at_once = Breaker(TOLERANCE), Breaker(TOLERANCE)
     for step in steps:
         if isinstance(step, bool):
             one_by_one.note(step)
