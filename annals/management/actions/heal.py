@@ -63,7 +63,7 @@ def _count(asked: Counter[str], requests: Sequence[Request]) -> None:
     asked.update(gaps=1, requests=len(requests), versions=versions)
 
 
-def run(command: BaseCommand, **options: Any) -> None:
+def run(command: BaseCommand, /, **options: Any) -> None:
     """Ask, or print what would be asked. options: as the command declares them."""
     refuse_other_tables()
     as_json = bool(options["json"] or options["heal_json"])
