@@ -13,25 +13,28 @@ import msgspec
 
 from annals.fields import Settings as Settings
 from history.base import private_files
-from history.failure.complaints import Complaint, FileError, of_file, read_bytes, read_text
+from history.failure.complaints import (
+    Complaint,
+    FileError,
+    of_declaration,
+    of_file,
+    read_bytes,
+    read_text,
+)
 
 EXACT = {"DATABASE_URL", "KAFKA_BOOTSTRAP_SERVERS"}
 # No setting: this process and those that it starts serve a demo because DATABASE_URL was unset.
 UNASKED_DEMO = "_ANNALS_UNASKED_DEMO"
 KAFKA_PREFIX = "ANNALS_KAFKA_"
-LOOPBACK = ("localhost", "127.0.0.1", "::1")
+LOOPBACK = ("localhost", "127.0.0.1", "[::1]", "::1", "::ffff:127.0.0.1")
 
 
 class SettingError(Complaint, ValueError):
     """A setting has a wrong value. The message names the setting and says what is valid."""
 
 
-# What msgspec says of a wrong value.
+# How msgspec names a choice.
 _CHOICES = re.compile(r"regex '\^\((\w+(?:\|\w+)+)\)\$'")
-_LENGTH = re.compile(r"of length >= (\d+)")
-_NUMBER = re.compile(r"Expected `(bool|int|float)(?: \| null)?`(?: (>=|<=|>|<) (\S+))?")
-_KINDS = {"bool": "true or false", "int": "a whole number", "float": "a number"}
-_SIGNS = {">=": "of at least", "<=": "of at most", ">": "above", "<": "below"}
 # Of settings with a form of their own.
 _FORMS = {
     "archive_url": "a folder (/path or ./path), or a URL that begins with file://, s3:// or gs://",
@@ -68,7 +71,8 @@ def read(environ: Mapping[str, str]) -> Settings:
     hints = get_type_hints(Settings)
     fields = {variable(name): name for name in hints}
     for name in environ:
-        if name.startswith("ANNALS_") and name not in fields and not _read_elsewhere(name):
+        elsewhere = name.startswith((KAFKA_PREFIX, "ANNALS_TEST_"))
+        if name.startswith("ANNALS_") and name not in fields and not elsewhere:
             raise SettingError(
                 f"{name} is not a setting of Annals. docs/settings.md lists all settings."
             )
@@ -92,10 +96,6 @@ def read(environ: Mapping[str, str]) -> Settings:
     _check_brokers(settings.kafka_bootstrap_servers)
     _check_fallback(settings)
     return settings
-
-
-def _read_elsewhere(name: str) -> bool:
-    return name.startswith((KAFKA_PREFIX, "ANNALS_TEST_"))
 
 
 def _check_database_url(url: str) -> None:
@@ -180,23 +180,14 @@ def _path(kind: type, value: object) -> object:
 
 
 def _sentence(error: msgspec.ValidationError) -> str:
-    reason, _, where = str(error).partition(" - at `$.")
+    """What was expected, in words; nothing of the value, which may be a secret."""
+    expected, _, where = of_declaration(error, "text").partition(" - at `$.")
     field = where.rstrip("`").partition("[")[0]
-    return f"{variable(field)} is wrong: it must be {_valid(reason, field)}. See docs/settings.md."
-
-
-def _valid(reason: str, field: str) -> str:
-    """What msgspec expected, in words; nothing of the value, which may be a secret."""
-    if field in _FORMS:
-        return _FORMS[field]
-    if choices := _CHOICES.search(reason):
-        return choices[1].replace("|", ", ")
-    if length := _LENGTH.search(reason):
-        return f"at least {length[1]} characters long"
-    if number := _NUMBER.match(reason):
-        kind, sign, limit = number.groups()
-        return _KINDS[kind] + (f" {_SIGNS[sign]} {limit}" if sign else "")
-    return "of another form"
+    if choices := _CHOICES.search(str(error)):
+        valid = choices[1].replace("|", ", ")
+    else:
+        valid = _FORMS.get(field) or expected.removeprefix("Expected ").partition(", got ")[0]
+    return f"{variable(field)} is wrong: it must be {valid}. See docs/settings.md."
 
 
 def secret_key(settings: Settings) -> str:

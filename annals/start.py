@@ -16,8 +16,6 @@ WITHOUT_DATABASE = frozenset(
 WITH_KAFKA = frozenset({"consume", "simulate", "ledger", "trace", "heal"})
 PROCESSES = frozenset({"consume", "runserver"})
 
-LOOPBACK_HOSTS = ("localhost", "127.0.0.1", "[::1]", "::1", "::ffff:127.0.0.1")
-
 
 def checked_settings(arguments: Sequence[str] = ()) -> env.Settings:
     """The settings, fit for this command line. Exits with 1 and a message if one is wrong."""
@@ -119,13 +117,13 @@ def refuse_open_demo(settings: env.Settings, binds: Sequence[str]) -> None:
         return
     if real is not None and not settings.demo:
         return
-    outside = sorted(set(settings.allowed_hosts) - set(LOOPBACK_HOSTS))
-    away = [] if real is None else [each for each in hosts(real) if each not in LOOPBACK_HOSTS]
+    outside = sorted(set(settings.allowed_hosts) - set(env.LOOPBACK))
+    away = [] if real is None else [each for each in hosts(real) if each not in env.LOOPBACK]
     signs = [
         *(f"DATABASE_URL leads to {each}" for each in away),
         *(["ANNALS_HTTPS is set"] if settings.https else []),
         *([f"ANNALS_ALLOWED_HOSTS has {', '.join(outside)}"] if outside else []),
-        *(f"{each} can be reached from outside" for each in binds if each not in LOOPBACK_HOSTS),
+        *(f"{each} can be reached from outside" for each in binds if each not in env.LOOPBACK),
     ]
     if signs and real is not None:
         raise env.SettingError(
@@ -145,7 +143,7 @@ def refuse_owner(settings: env.Settings, binds: Sequence[str]) -> None:
     url = settings.database_url
     if url is None or settings.demo:
         return
-    outside = {*hosts(url), *binds, *settings.allowed_hosts} - set(LOOPBACK_HOSTS)
+    outside = {*hosts(url), *binds, *settings.allowed_hosts} - set(env.LOOPBACK)
     if not outside and not settings.https:
         return
     # Imported late: only the web's master process asks.

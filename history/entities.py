@@ -1,7 +1,7 @@
 """The kinds of entities whose versions Annals keeps, as the file of kinds declares them."""
 
-from history import kinds
-from history.kinds import Entity
+from history.kinds.declared import given
+from history.kinds.kind import Entity
 
 __all__ = [
     "ALONE",
@@ -20,7 +20,7 @@ __all__ = [
 # Characters of the longest business key. Longer values are not searched for.
 SEARCH_VALUE_LENGTH = 100
 
-ENTITIES = kinds.given()
+ENTITIES = given()
 # The main kind, which is the application itself; None where all kinds stand alone.
 ROOT = next((entity for entity in ENTITIES if entity.root), None)
 CHILDREN = tuple(entity for entity in ENTITIES if entity.parent is not None)

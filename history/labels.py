@@ -8,22 +8,26 @@ from codecs import BOM_UTF8
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 from django.db import transaction
+from django.dispatch import Signal
 
-from history.base.signals import mark_changed
 from history.entities import BY_NAME, ENTITIES
 from history.failure.complaints import of_declaration
-from history.kinds import DeclaredLabel
 from history.kinds.declared import problems_of_mark
+from history.kinds.kind import DeclaredLabel
 from history.models import FieldLabel
 
 SHIPPED = Path(__file__).with_name("labels.json")
 FRESH_SECONDS = 5.0
 REMEMBERED = 10_000  # places: the same few are asked for again and again
 ANY = "*"
+
+# Sent in the transaction of `annals labels load`, with `entity`, `path`, and whether the field was
+# marked as sensitive `before`, and is `after`.
+mark_changed: Final = Signal()
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ from psqlextra.types import PostgresPartitioningMethod
 
 from history import gap_models as gap_models
 from history.entities import ENTITIES, SEARCH_VALUE_LENGTH, Entity
-from history.kinds import shipped
+from history.kinds.declared import shipped
 from history.record import AUTHOR_LENGTH, CLIENT_ID_LENGTH, ID_LENGTH
 
 
@@ -150,20 +150,6 @@ class SearchKey(models.Model):
 
     class Meta:
         db_table = "search_key"
-
-
-class IndexedPartition(models.Model):
-    """How far `annals search index` has read a partition. file: its file on disk. keys: which
-    business keys were declared then, as a hash."""
-
-    name = models.CharField(max_length=63, primary_key=True)
-    file = models.BigIntegerField()
-    keys = models.CharField(max_length=64)
-    pages = models.BigIntegerField()
-
-    class Meta:
-        db_table = "search_indexed_partition"
-        default_permissions = ()
 
 
 class Access(models.Model):

@@ -168,10 +168,8 @@ def undecided(viewer: Viewer) -> None:
 def permit(viewer: Viewer, applications: Iterable[str], documents: Documents) -> None:
     """Something of these applications is about to be shown. Raises NeedToKnowError unless the
     viewer may see all of them, RuleFailedError if that is not known."""
-    new = set(applications) - viewer.opened
-    if not new:
-        return
-    closed = new - may_see(viewer, new, documents)
+    wanted = set(applications)
+    closed = wanted - may_see(viewer, wanted, documents)
     viewer.look.read(sorted(closed))  # the journal names what the attempt was about
     if closed and not any(viewer.decided[each] is False for each in closed):
         viewer.look.refused = FAILED
@@ -179,5 +177,3 @@ def permit(viewer: Viewer, applications: Iterable[str], documents: Documents) ->
     if closed:
         viewer.look.refused = REASON
         raise NeedToKnowError
-    if viewer.user is not None:
-        viewer.opened |= new

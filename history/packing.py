@@ -98,18 +98,23 @@ _EMPTY_BYTES: Final = 64 * 1024
 
 
 def overdue(existing: Iterable[Partition], today: date, after_days: int) -> Counter[str]:
-    """By table the days that have rows and are not packed a day after they should be. after_days:
-    0: none. One query at most."""
+    """By table how many days of behind() there are."""
+    return Counter(table for table, _day in behind(existing, today, after_days))
+
+
+def behind(existing: Iterable[Partition], today: date, after_days: int) -> list[tuple[str, date]]:
+    """The days that have rows and are not packed a day after they should be. after_days: 0: none.
+    One query at most. The web may ask, which reads no partition."""
     if not after_days:
-        return Counter()
+        return []
     packed = dict(_packed_at())
     end = today - timedelta(days=max(after_days, YOUNGEST_DAYS) + 1)
-    return Counter(
-        part.table
+    return [
+        (part.table, part.day)
         for part in existing
         if part.day and part.day < end and part.bytes > _EMPTY_BYTES
         if (part.table, part.day) not in packed
-    )
+    ]
 
 
 def _packed_at() -> Iterator[tuple[tuple[str, date], datetime]]:

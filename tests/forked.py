@@ -47,7 +47,7 @@ class Forking:
         *words: str,
         env: Mapping[str, str],
         seconds: float = 120,
-        constants: Mapping[str, float] | None = None,
+        constants: Mapping[str, float | str] | None = None,
     ) -> Done:
         """Run a command with exactly this environment. constants: by dotted path."""
         question = {"words": words, "env": dict(env), "seconds": seconds,
@@ -97,7 +97,7 @@ def main() -> None:
 
 
 def _answer(
-    words: list[str], env: dict[str, str], seconds: float, constants: dict[str, float]
+    words: list[str], env: dict[str, str], seconds: float, constants: dict[str, Any]
 ) -> dict[str, Any]:
     with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as err:
         child = os.fork()
@@ -122,7 +122,7 @@ def _wait(child: int, seconds: float) -> int | None:
 
 
 def _be(
-    out: IO[str], err: IO[str], words: list[str], env: dict[str, str], constants: dict[str, float]
+    out: IO[str], err: IO[str], words: list[str], env: dict[str, str], constants: dict[str, Any]
 ) -> NoReturn:
     """Become the command."""
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)

@@ -14,7 +14,7 @@ from itertools import islice
 
 from annals.demo.simulator import stream
 from history.documents.jsonb import from_store
-from history.record import ID_LENGTH, MAX_VERSION
+from history.record import ID_LENGTH, MAX_VERSION, Record
 from ingest.source.decode import Expired, Rejected, decode
 from ingest.store.batch import Batch, Limits
 from tests.messages import ALL, CHILD, NOW, SOURCE, TOPIC, WINDOW, message, value
@@ -28,14 +28,14 @@ PIECES = [
 ]
 
 
-def outcome(body: bytes, topic: str) -> str:
-    """`record`, `expired`, or the reason of the rejection. What came is checked."""
+def outcome(body: bytes, topic: str) -> tuple[str, Record | None]:
+    """`record`, `expired`, or the reason of the rejection; and the record. What came is checked."""
     try:
         found = decode(message(body, topic=topic), WINDOW)
     except Rejected as error:
-        return str(error.reason) if error.detail.encode() else "no detail"
-    except Expired:
-        return "expired"
+        return (str(error.reason) if error.detail.encode() else "no detail"), None
+    except Expired as error:
+        return "expired", error.record
     assert 1 <= len(found.id) <= ID_LENGTH
     assert 0 <= found.version <= MAX_VERSION
     assert found.type in (0, 1, 2)
@@ -46,7 +46,7 @@ def outcome(body: bytes, topic: str) -> str:
     assert document in body or (rb"\u0000" in document and rb"\u0000" in body)
     assert (found.product_instance_id is None) == (topic == TOPIC)
     f"{found.id}{found.client_id}{found.author}{found.product_instance_id}".encode()
-    return "record"
+    return "record", found
 
 
 def _cut(random: random.Random, body: bytearray, _: list[bytes]) -> None:
@@ -108,8 +108,10 @@ def run(random: random.Random, count: int) -> Counter[str]:
         for _ in range(random.choice((1, 1, 1, 2, 5))):
             random.choice(MUTATIONS)(random, body, pool)
         bytes_, topic = bytes(body), random.choice((TOPIC, CHILD))
-        found = outcome(bytes_, topic)
-        assert outcome(bytes_, topic) == found, bytes_
+        found, record = outcome(bytes_, topic)
+        # With a space after it a message is not read in one pass with its snapshot.
+        again = bytes_ + b" " * bytes_.endswith(b"}}")
+        assert outcome(again, topic) == (found, record), bytes_
         counts[found] += 1
         if batch.messages == 1_000:
             batch = Batch(Limits(1_000, 1 << 30))

@@ -16,7 +16,7 @@ import pytest
 from annals.access.grants import CONSUMER
 from annals.embedded import logins
 from annals.embedded.broker import Daemon
-from annals.embedded.postgres import Postgres
+from annals.embedded.postgres import Postgres, Settings
 from history.daily import days
 from history.entities import ENTITIES
 from tests.consuming import Consumers, Database, Feed, environment, make_tables
@@ -53,6 +53,17 @@ def run_server() -> Iterator[Postgres]:
     yield made
     made.stop("immediate")
     shutil.rmtree(home)
+
+
+@contextmanager
+def own_server(settings: Settings) -> Iterator[Postgres]:
+    """A running PostgreSQL in a folder of its own, which its user may enter."""
+    with tempfile.TemporaryDirectory(prefix="annals-server-") as folder:
+        Path(folder).chmod(0o755)
+        made = Postgres(Path(folder) / "postgres", settings)
+        made.start()
+        yield made
+        made.stop("immediate")
 
 
 @contextmanager

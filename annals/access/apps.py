@@ -17,7 +17,8 @@ class AccessConfig(AppConfig):
         from django.contrib.auth.signals import user_logged_in, user_logged_out
         from django.db.models.signals import pre_delete
 
-        from history.base.signals import begins, looks_back, mark_changed
+        from history.base.signals import begins, looks_back
+        from history.labels import mark_changed
 
         user_logged_in.connect(lazy("annals.access.sessions.on_login"), weak=False)
         user_logged_out.connect(lazy("annals.access.sessions.on_logout"), weak=False)
@@ -26,13 +27,9 @@ class AccessConfig(AppConfig):
         looks_back.connect(lazy("annals.access.journal.read.opened_before"), weak=False)
         mark_changed.connect(lazy("annals.access.journal.write.on_mark"), weak=False)
         if settings.ANNALS.need_to_know is not None:
-            self._check_rule()
+            from history import need_to_know
 
-    @staticmethod
-    def _check_rule() -> None:
-        from history import need_to_know
-
-        try:
-            need_to_know.given()
-        except need_to_know.RuleError as error:
-            sys.exit(f"annals: {need_to_know.SETTING} is wrong: {error}. See docs/access.md.")
+            try:
+                need_to_know.given()
+            except need_to_know.RuleError as error:
+                sys.exit(f"annals: {need_to_know.SETTING} is wrong: {error}. See docs/access.md.")

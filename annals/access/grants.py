@@ -70,15 +70,17 @@ def statements() -> Iterator[sql.Composed]:
     """SQL that creates the roles and replaces their grants by those of this module. The owner of
     the tables runs it, again after each migration; the first time it needs CREATEROLE."""
     for role in (WEB, CONSUMER):
-        yield _create(role)
-        yield sql.SQL("REVOKE ALL ON ALL TABLES IN SCHEMA public FROM {}").format(_name(role))
-        yield sql.SQL("GRANT USAGE ON SCHEMA public TO {}").format(_name(role))
+        yield _create(role, "NOLOGIN")
+        yield sql.SQL("REVOKE ALL ON ALL TABLES IN SCHEMA public FROM {}").format(
+            sql.Identifier(role)
+        )
+        yield sql.SQL("GRANT USAGE ON SCHEMA public TO {}").format(sql.Identifier(role))
     yield from _grants(of_web(), WEB)
     yield from _logins()
     yield from _grants(rights.of_consumer(), CONSUMER)
     # Repeats are compared in a temporary table, which nobody else needs.
     database = sql.Identifier(connection.settings_dict["NAME"])
-    yield sql.SQL("GRANT TEMPORARY ON DATABASE {} TO {}").format(database, _name(CONSUMER))
+    yield sql.SQL("GRANT TEMPORARY ON DATABASE {} TO {}").format(database, sql.Identifier(CONSUMER))
     yield sql.SQL("REVOKE TEMPORARY ON DATABASE {} FROM PUBLIC").format(database)
 
 
@@ -93,7 +95,7 @@ def _grants(given: Iterable[privileges.Right], role: str) -> Iterator[sql.Compos
             for right, columns in its.items()
         )
         yield sql.SQL("GRANT {} ON {} TO {}").format(
-            sql.SQL(listed), sql.Identifier(table), _name(role)
+            sql.SQL(listed), sql.Identifier(table), sql.Identifier(role)
         )
 
 
@@ -102,12 +104,14 @@ def of_web() -> Iterator[privileges.Right]:
     in_part = {model._meta.db_table for model, _ in HIDDEN_FROM_WEB}
     yield from ((table, "SELECT", "") for table in _tables() - in_part)
     for model, hidden in HIDDEN_FROM_WEB:
-        yield from ((model._meta.db_table, "SELECT", each) for each in _names(model, hidden))
+        table = model._meta.db_table
+        yield from ((table, "SELECT", each) for each in _columns(model) if each not in hidden)
     for table, given in WEB_WRITES.items():
         yield from privileges.each(table, given)
     for model in WEB_INSERTS:
+        columns = _columns(model).items()
         yield from (
-            (model._meta.db_table, "INSERT", each) for each in _names(model, _filled(model))
+            (model._meta.db_table, "INSERT", each) for each, filled in columns if not filled
         )
 
 
@@ -129,7 +133,7 @@ def _logins() -> Iterator[sql.Composed]:
         named = sql.Identifier(name)
         yield sql.SQL("DROP POLICY IF EXISTS {} ON {}").format(named, table)
         created = sql.SQL("CREATE POLICY {} ON {} ").format(named, table)
-        yield created + policy.format(_name(WEB))
+        yield created + policy.format(sql.Identifier(WEB))
     yield sql.SQL(_REFUSE).format()
     yield sql.SQL(_SUPERUSERS_STAY).format(table=table)
 
@@ -140,30 +144,17 @@ def _tables() -> set[str]:
     return {model._meta.db_table for model in managed} | versions | {"django_migrations"}
 
 
-def _fields(model: type[Model]) -> list[Any]:
-    return [each for each in model._meta.local_concrete_fields if each.column]
+def _columns(model: type[Model]) -> dict[str, bool]:
+    """Whether the database fills it, by column."""
+    fields: Iterable[Any] = model._meta.local_concrete_fields
+    return {each.column: each.has_db_default() for each in fields if each.column}
 
 
-def _filled(model: type[Model]) -> set[str]:
-    """The columns that the database fills."""
-    return {str(each.column) for each in _fields(model) if each.has_db_default()}
-
-
-def _names(model: type[Model], without: frozenset[str] | set[str]) -> list[str]:
-    """The columns of a table, but for some."""
-    names = [str(each.column) for each in _fields(model)]
-    return [name for name in names if name not in without]
-
-
-def _create(role: str) -> sql.Composed:
+def _create(role: str, option: LiteralString) -> sql.Composed:
     return sql.SQL(
         "DO $$ BEGIN IF NOT EXISTS (SELECT FROM pg_roles WHERE rolname = {text}) THEN"
-        " CREATE ROLE {role} NOLOGIN; END IF; END $$"
-    ).format(text=sql.Literal(role), role=_name(role))
-
-
-def _name(role: str) -> sql.Identifier:
-    return sql.Identifier(role)
+        " CREATE ROLE {role} {option}; END IF; END $$"
+    ).format(text=sql.Literal(role), role=sql.Identifier(role), option=sql.SQL(option))
 
 
 # The owner of the tables, where everybody may create something: clusters of before PostgreSQL 15.
@@ -208,32 +199,19 @@ class Limits:
     settings: Mapping[str, str]
 
 
+_OF_PROCESSES: Final = {"idle_in_transaction_session_timeout": "1min", "lock_timeout": "10s"}
 # Together fewer connections than PostgreSQL's default of 100, less 3 for superusers.
 LIMITS: Final[Mapping[str, Limits]] = {
     # Two processes with 18 connections each, and as many of the old ones during a reload.
-    WEB: Limits(
-        72,
-        {
-            "statement_timeout": "1min",
-            "idle_in_transaction_session_timeout": "1min",
-            "lock_timeout": "10s",
-        },
-    ),
-    CONSUMER: Limits(
-        18,
-        {
-            "statement_timeout": "5min",
-            "idle_in_transaction_session_timeout": "1min",
-            "lock_timeout": "10s",
-        },
-    ),
+    WEB: Limits(72, {"statement_timeout": "1min", **_OF_PROCESSES}),
+    CONSUMER: Limits(18, {"statement_timeout": "5min", **_OF_PROCESSES}),
     # An index or the archive of a day may take hours: only what nobody waits for any more is ended.
     OWNER: Limits(7, {"statement_timeout": "24h", "idle_in_transaction_session_timeout": "1h"}),
 }
 
 # Logins with limits: members of the roles, and the tables' owner. None counts for a superuser.
 _LOGINS = """
-WITH owner AS (SELECT relowner AS oid FROM pg_class WHERE oid = 'auth_user'::regclass)
+WITH owner AS (SELECT relowner AS oid FROM pg_class WHERE oid = to_regclass('auth_user'))
 SELECT r.rolname, CASE WHEN r.oid = o.oid THEN %s ELSE g.rolname END, r.rolconnlimit,
     coalesce(r.rolconfig, '{}')
 FROM owner o
@@ -274,10 +252,6 @@ def limits() -> Iterator[sql.Composed]:
 def connections() -> int:
     """How many connections the logins may have together. A login without a limit counts with that
     which `limits` would give it. 0 before the first migration."""
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT to_regclass('auth_user') IS NOT NULL")
-        if not (cursor.fetchone() or (False,))[0]:
-            return 0
     most: dict[str, int] = {}
     for login, role, limit, _ in _login_rules():
         allowed = limit if limit >= 0 else LIMITS[role].connections
@@ -305,10 +279,7 @@ def make(role: str, login: str, password: str) -> Iterator[sql.Composed]:
         password.encode(), login.encode(), b"scram-sha-256"
     )
     name = sql.Identifier(login)
-    yield sql.SQL(
-        "DO $$ BEGIN IF NOT EXISTS (SELECT FROM pg_roles WHERE rolname = {text}) THEN"
-        " CREATE ROLE {login}; END IF; END $$"
-    ).format(text=sql.Literal(login), login=name)
+    yield _create(login, "LOGIN")
     yield sql.SQL("ALTER ROLE {} LOGIN PASSWORD {}").format(name, sql.Literal(stored.decode()))
     yield sql.SQL("GRANT {} TO {}").format(sql.Identifier(role), name)
 

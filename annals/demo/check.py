@@ -1,21 +1,20 @@
 """`scripts/demo --check`: runs everything once on a small load and verifies the result."""
 
 import os
-import shutil
 import tempfile
 import time
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from annals.demo import shop
 from annals.demo.client import Client, ClientError
+from annals.demo.simulator import Message, stream
 from annals.demo.supervisor import MANAGE, ChildProcess, Supervisor, print_step
 from annals.embedded import logins, process
 from history.documents import exactjson
-from history.entities import BY_TOPIC, ENTITIES
-from ingest.source import kafka
 from ingest.source.producer import Producer
 
 # Few partitions, of which the load fills most, and a short wait for the consumer's.
@@ -24,14 +23,11 @@ SMALL = {
     "ANNALS_AHEAD_DAYS": "2",
     "ANNALS_KAFKA_SESSION_TIMEOUT_MS": "2000",
 }
-LOAD = ("--messages", "1000", "--days", "20", "--seed", "7", "--json")
+SEED = 7
+LOAD = ("--messages", "1000", "--days", "20", "--seed", str(SEED), "--json")
 REPEATS = 25
 PAGE_SIZE = 7  # small, so that most timelines have several pages
 TOGETHER = 4  # requests
-PARTITIONS = 3
-# Until no message follows: the embedded broker reports an end offset before the last batch.
-ALL = 10**9
-SHORT_WAIT = {"fetch.wait.max.ms": "10"}
 
 # One message for each kind of error: the text, a type, a time, a missing field, a wrong value.
 BAD = (
@@ -50,51 +46,45 @@ class CheckError(AssertionError):
     """A result is wrong; the text says which."""
 
 
-@dataclass(frozen=True)
-class Produced:
-    """messages: their number. documents: by entity and id, then by version, the message."""
-
-    messages: int = 0
-    bad: int = 0
-    repeated: int = 0
-    documents: dict[tuple[str, str], dict[int, dict[str, Any]]] = field(default_factory=dict)
-
-    @property
-    def versions(self) -> int:
-        return sum(map(len, self.documents.values()))
+# By entity and id, then by version: the message.
+Documents = dict[tuple[str, str], dict[int, dict[str, Any]]]
 
 
 def run(began: float, with_shop: bool = False) -> int:
     """Exit code: 0 if everything is right. Leaves no process and no file behind. with_shop: start
     the example shop, too. began: time.monotonic() at the start of the demo."""
-    home = Path(tempfile.mkdtemp(prefix="annals-check-"))
-    problem: Exception | None = None
     os.environ.update({**SMALL, **os.environ})
-    try:
-        with Supervisor(home) as demo:
-            try:
+    said, code = "All right.", 0
+    with tempfile.TemporaryDirectory(prefix="annals-check-", ignore_cleanup_errors=True) as home:
+        try:
+            with Supervisor(Path(home)) as demo:
                 demo.servers()
                 _check(demo)
                 if with_shop:
-                    _shop(demo)
-            except (CheckError, ClientError) as error:
-                problem = error
-    finally:
-        shutil.rmtree(home, ignore_errors=True)
-    print(f"{f'WRONG: {problem}' if problem else 'All right.'} {time.monotonic() - began:.0f} s")
-    return 1 if problem else 0
+                    [port] = process.free_ports([None])
+                    shop.serve(demo, port, shop.prepare(demo))
+                    print_step("Shop", "its relay runs, its admin answers")
+        except (CheckError, ClientError) as error:
+            said, code = f"WRONG: {error}", 1
+    print(f"{said} {time.monotonic() - began:.0f} s")
+    return code
 
 
 def _check(demo: Supervisor) -> None:
     load = demo.start("simulate", MANAGE, "simulate", *LOAD, ends=True)
     tables = demo.make_tables()
-    showcase = demo.finish(load).answer()["showcase"]
-    _add_bad_and_repeated()
-    expected = _read()
+    summary = demo.finish(load).answer()
+    sent = _sent(summary)
+    _send_bad_and_repeated(sent)
+    documents: Documents = {}
+    for message in sent:
+        versions = documents.setdefault((message.entity, message.key.decode()), {})
+        content: Any = exactjson.loads(message.value)
+        versions[message.version] = content
     print_step(
         "Produced",
-        f"{expected.messages:,} messages: {expected.versions:,} versions of "
-        f"{len(expected.documents):,} documents, {expected.repeated} repeats, {expected.bad} bad",
+        f"{len(sent):,} versions of {len(documents):,} documents, {REPEATS} repeats, "
+        f"{len(BAD)} bad messages",
     )
     demo.finish(tables)
     words = ("consume", "--until-idle", "1", "--json")
@@ -102,60 +92,43 @@ def _check(demo: Supervisor) -> None:
     [port] = process.free_ports([None])
     demo.web(port)
     address = f"http://{process.HOST}:{port}"
-    _consumed(demo, consumer, expected)
-    _served(Client(address, "underwriter", "underwriter"), expected)
+    _consumed(demo, consumer, len(sent))
+    _served(Client(address, "underwriter", "underwriter"), documents)
+    showcase = summary["showcase"]
     application = f"/admin/history/product-instance/{showcase}/"
     page = Client(address, "support", "support").screen(application)
     _same("the application's screen", showcase in page and "support" in page, True)
     print_step("Screens", f"support sees {application}")
 
 
-def _add_bad_and_repeated() -> None:
-    """Produce the bad messages, and repeat the first messages of a topic."""
-    servers = os.environ["KAFKA_BOOTSTRAP_SERVERS"]
-    producer = Producer({"bootstrap.servers": servers})
-    topic = ENTITIES[0].topics[0]
-    for message in kafka.peek(servers, SHORT_WAIT, (topic, 0), 0, REPEATS):
-        producer.send(topic, message.key or b"", message.value or b"")
+def _sent(summary: dict[str, Any]) -> list[Message]:
+    """What the simulator has sent: the same seed and start give the same bytes."""
+    messages = stream(
+        SEED,
+        datetime.fromisoformat(summary["start"]),
+        step=timedelta(seconds=summary["step"]),
+        side_by_side=summary["sideBySide"],
+    )
+    return list(islice(messages, summary["delivered"]))
+
+
+def _send_bad_and_repeated(sent: list[Message]) -> None:
+    producer = Producer({"bootstrap.servers": os.environ["KAFKA_BOOTSTRAP_SERVERS"]})
+    for message in sent[:REPEATS]:
+        producer.send(message.topic, message.key, message.value)
     for number, value in enumerate(BAD):
-        producer.send(topic, f"bad-{number}".encode(), value)
+        producer.send(sent[0].topic, f"bad-{number}".encode(), value)
     producer.flush()
 
 
-def _read() -> Produced:
-    """Everything on all topics."""
-    servers = os.environ["KAFKA_BOOTSTRAP_SERVERS"]
-    places = [(topic, n) for topic in BY_TOPIC for n in range(PARTITIONS)]
-    messages = bad = repeated = 0
-    documents: dict[tuple[str, str], dict[int, dict[str, Any]]] = {}
-    for place in places:
-        for message in kafka.peek(servers, SHORT_WAIT, place, 0, ALL):
-            messages += 1
-            if message.value in BAD:
-                bad += 1
-                continue
-            content: Any = exactjson.loads(message.value or b"")
-            versions = documents.setdefault((BY_TOPIC[place[0]].name, content["id"]), {})
-            repeated += content["version"] in versions
-            versions[content["version"]] = content
-    return Produced(messages, bad, repeated, documents)
-
-
-def _shop(demo: Supervisor) -> None:
-    """The example shop starts next to Annals."""
-    [port] = process.free_ports([None])
-    shop.serve(demo, port, shop.prepare(demo))
-    print_step("Shop", "its relay runs, its admin answers")
-
-
-def _consumed(demo: Supervisor, consumer: ChildProcess, expected: Produced) -> None:
+def _consumed(demo: Supervisor, consumer: ChildProcess, versions: int) -> None:
     demo.finish(consumer)
     ledger = demo.run("ledger", MANAGE, "ledger", "--json", login=logins.CONSUMER)
     totals = ledger.answer()["totals"]
-    _same("read", totals["read"], expected.messages)
-    _same("stored", totals["stored"], expected.versions)
-    _same("repeated", totals["repeated"], expected.repeated)
-    _same("quarantined", totals["quarantined"], expected.bad)
+    _same("read", totals["read"], versions + REPEATS + len(BAD))
+    _same("stored", totals["stored"], versions)
+    _same("repeated", totals["repeated"], REPEATS)
+    _same("quarantined", totals["quarantined"], len(BAD))
     print_step(
         "Stored",
         f"{totals['stored']:,} versions, {totals['repeated']} repeats, "
@@ -163,7 +136,7 @@ def _consumed(demo: Supervisor, consumer: ChildProcess, expected: Produced) -> N
     )
 
 
-def _served(client: Client, expected: Produced) -> None:
+def _served(client: Client, expected: Documents) -> None:
     """Read every timeline whole, and compare it with what was produced."""
 
     def compare(document: tuple[tuple[str, str], dict[int, dict[str, Any]]]) -> None:
@@ -177,8 +150,9 @@ def _served(client: Client, expected: Produced) -> None:
                 _same(f"{where} version {number}: {name}", version[name], said)
 
     with ThreadPoolExecutor(TOGETHER) as pool:
-        list(pool.map(compare, expected.documents.items()))
-    print_step("Served", f"{expected.versions:,} versions, each as it was produced")
+        list(pool.map(compare, expected.items()))
+    versions = sum(map(len, expected.values()))
+    print_step("Served", f"{versions:,} versions, each as it was produced")
 
 
 def _same(what: str, found: Any, wanted: Any) -> None:

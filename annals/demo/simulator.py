@@ -72,7 +72,7 @@ _CLOCKS: Final = (*(1,) * 8, 1_000, 1_000, 1_000_000)
 
 class Message(msgspec.Struct, frozen=True, gc=False):
     """A message for Kafka. updated_at: microseconds since 1970 UTC. product_instance_id: the
-    application; for itself, its own id. complete: the document's last version."""
+    application; for itself, its own id."""
 
     entity: str
     topic: str
@@ -84,11 +84,6 @@ class Message(msgspec.Struct, frozen=True, gc=False):
     client_id: str
     author: str | None
     product_instance_id: str
-    complete: bool
-
-
-class PlanError(ValueError):
-    """The options contradict each other. The message says what is missing."""
 
 
 class Plan(NamedTuple):
@@ -114,7 +109,7 @@ def plan(
     days: float = 0.0,
 ) -> Plan:
     """How long, how fast and over which days a simulation runs. days: over the past. Raises
-    PlanError if days are given without a limit of messages."""
+    ValueError if days are given without a limit of messages."""
     if rps is None:
         rps = 0.0 if days else LIVE_RPS
     bounds = [
@@ -125,7 +120,7 @@ def plan(
     total = min((bound for bound in bounds if bound is not None), default=None)
     if days:
         if total is None:
-            raise PlanError(
+            raise ValueError(
                 "--days needs a bound: --applications, --messages, or --seconds with --rps"
             )
         span = timedelta(days=days)
@@ -265,7 +260,6 @@ def _next_version(document: Document, rng: Random, moment: int) -> Message:
         client,
         author,
         document.application,
-        last,
     )
 
 

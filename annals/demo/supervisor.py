@@ -12,7 +12,6 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from types import MappingProxyType, TracebackType
 from typing import Any, Self
 
 import requests
@@ -24,7 +23,6 @@ from annals.embedded import logins, process
 MANAGE = str(Path(__file__).resolve().parents[1] / "__main__.py")
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 POLL_S = 0.1
-CHECK_S = 1.0
 PR_SET_PDEATHSIG = 1  # of Linux
 _PRCTL = getattr(ctypes.CDLL(None), "prctl", None)
 
@@ -90,25 +88,23 @@ class ChildProcess:
         self.process.wait()
 
 
-class Supervisor:
+class Supervisor(ExitStack):
     """A context manager: what is started inside it is stopped at its end, newest first. A signal
     takes effect at the next `checkpoint`. Servers that ran before are used, and stopped too."""
 
     def __init__(self, home: Path) -> None:
+        super().__init__()
         self.home = home
         self.logs = home / "logs"
         self.children: list[ChildProcess] = []
         self.asked: int | None = None
         self.postgres = embedded.database_server(home)
-        self._servers: dict[str, embedded.Postgres | embedded.Broker] = {}
-        self._check_due = 0.0
-        self._undo = ExitStack()
 
     def __enter__(self) -> Self:
         for each in SIGNALS:
             signal.signal(each, self._ask)
         self.logs.mkdir(parents=True, exist_ok=True)
-        lock = self._undo.enter_context((self.home / "demo.lock").open("w"))
+        lock = self.enter_context((self.home / "demo.lock").open("w"))
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
@@ -118,14 +114,6 @@ class Supervisor:
             ) from None
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._undo.close()
-
     def _ask(self, number: int, _frame: object) -> None:
         self.asked = number
 
@@ -134,13 +122,11 @@ class Supervisor:
         children. DATABASE_URL is each child's own."""
         os.environ["ANNALS_HOME"] = str(self.home)
         print_step("Annals", f"in {self.home}")
-        postgres = self.postgres
-        broker = embedded.broker_server(self.home)
-        for name, server in (("PostgreSQL", postgres), ("The broker", broker)):
-            self._undo.callback(server.stop)
+        postgres, broker = self.postgres, embedded.broker_server(self.home)
+        for server in (postgres, broker):
+            self.callback(server.stop)
             self.checkpoint()
             server.start()
-            self._servers[name] = server
         self.checkpoint()
         os.environ["KAFKA_BOOTSTRAP_SERVERS"] = broker.bootstrap_servers()
         # The embedded broker lets a new member wait for half of this time.
@@ -158,15 +144,16 @@ class Supervisor:
         name: str,
         *arguments: str,
         login: str = logins.OWNER,
-        environment: Mapping[str, str] = MappingProxyType({}),
+        environment: Mapping[str, str] | None = None,
         ends: bool = False,
     ) -> ChildProcess:
         """Start a Python process that works as this login in PostgreSQL. environment: additional
         variables. If it ends, the demo ends too; ends: it has to end with 0, see `finish`."""
-        variables = {**os.environ, "DATABASE_URL": self.postgres.url(login=login), **environment}
+        variables = {**os.environ, "DATABASE_URL": self.postgres.url(login=login)}
+        variables |= environment or {}
         child = ChildProcess(name, arguments, self.logs / f"{name}.log", variables, ends)
         self.children.append(child)
-        self._undo.callback(child.stop)
+        self.callback(child.stop)
         return child
 
     def run(self, name: str, *arguments: str, **options: Any) -> ChildProcess:
@@ -179,7 +166,7 @@ class Supervisor:
         self.wait(lambda: child.returncode is not None)
         self.children.remove(child)
         if child.returncode:
-            raise _ended(child.name, child.log, f" with {child.returncode}")
+            raise _ended(child)
         return child
 
     def checkpoint(self) -> None:
@@ -189,12 +176,7 @@ class Supervisor:
         for child in self.children:
             code = child.returncode
             if code is not None and not (child.ends and code == 0):
-                raise _ended(child.name, child.log, f" with {code}")
-        if time.monotonic() >= self._check_due:
-            self._check_due = time.monotonic() + CHECK_S
-            for name, server in self._servers.items():
-                if server.pid() is None:
-                    raise _ended(name, server.log)
+                raise _ended(child)
 
     def wait(self, condition: Callable[[], bool]) -> None:
         """Return once the condition holds; raises what `checkpoint` raises."""
@@ -232,5 +214,8 @@ def answers(url: str) -> bool:
         return False
 
 
-def _ended(name: str, log: Path, how: str = "") -> DemoError:
-    return DemoError(f"{name} ended{how}:\n{process.tail(log)}\n(all of it: {log})")
+def _ended(child: ChildProcess) -> DemoError:
+    output = process.tail(child.log)
+    return DemoError(
+        f"{child.name} ended with {child.returncode}:\n{output}\n(all of it: {child.log})"
+    )

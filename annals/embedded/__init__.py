@@ -34,18 +34,20 @@ def broker_server(home: str | Path) -> Broker:
 def database_url(home: str | Path) -> str:
     """The URI of the embedded PostgreSQL, as the owner of the tables. Starts it."""
     server = database_server(home)
-    if server.start():
-        _report(f"started embedded PostgreSQL on port {server.port()} in {server.home}")
+    _start(server, "PostgreSQL")
     return server.url(login=logins.OWNER)
 
 
 def bootstrap_servers(home: str | Path) -> str:
     """The address of the embedded broker. Starts it if it does not run, and leaves it running."""
     server = broker_server(home)
-    if server.start():
-        _report(f"started embedded broker on port {server.port()} in {server.home}")
+    _start(server, "broker")
     return server.bootstrap_servers()
 
 
-def _report(text: str) -> None:
-    sys.stderr.write(f"annals: {text} (to stop it: annals embedded stop)\n")
+def _start(server: Postgres | Broker, what: str) -> None:
+    if server.start():
+        sys.stderr.write(
+            f"annals: started embedded {what} on port {server.port()} in {server.home} (to stop "
+            "it: annals embedded stop)\n"
+        )

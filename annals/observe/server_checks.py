@@ -14,6 +14,7 @@ from psycopg import sql
 
 from annals.access import grants
 from history import distribution
+from history.database.session import QUIET_LOG
 from history.distributing.steps import left_out
 from ingest import rights
 
@@ -21,17 +22,6 @@ MB: Final = 1 << 20
 _BYTES: Final = {"B": 1, "kB": 1 << 10, "8kB": 1 << 13, "MB": MB, "16MB": 16 * MB}
 _SECONDS: Final = {"ms": 0.001, "s": 1.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
 LOCKS: Final = 352
-LOG_NUMBERS: Final = {
-    **dict.fromkeys(("log_min_duration_statement", "log_min_duration_sample"), -1),
-    **dict.fromkeys(("log_parameter_max_length", "log_parameter_max_length_on_error"), 0),
-    "log_transaction_sample_rate": 0,
-}
-LOG_WORDS: Final[Mapping[str, tuple[str, ...]]] = {
-    "log_min_messages": ("log", "fatal", "panic"),
-    "log_min_error_statement": ("panic",),
-    "log_error_verbosity": ("terse",),
-    "log_statement": ("none",),
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,10 +75,6 @@ def is_on(setting: Setting) -> bool:
     return setting.value != "off"
 
 
-def is_off(setting: Setting) -> bool:
-    return setting.value == "off"
-
-
 def is_utc(setting: Setting) -> bool:
     return setting.value.upper() in ("UTC", "GMT", "ETC/UTC", "ETC/UCT", "UCT", "ZULU")
 
@@ -124,7 +110,7 @@ RULES: Final = (
     Rule(11, "log_timezone", is_utc,
          "Set UTC, and timezone too: Annals sets UTC for its own sessions, and its log has UTC. "
          "Sessions of psql show days with other limits than those of the partitions."),
-    Rule(12, "jit", is_off,
+    Rule(12, "jit", lambda setting: not is_on(setting),
          "Set off: a plan over all days has hundreds of functions, and to compile them can take "
          "longer than to run them (docs/performance.md)."),
 )  # fmt: skip
@@ -163,23 +149,20 @@ def _connections(found: Settings, connections: int) -> Iterator[Fault]:
 
 
 def _open_logs(settings: Settings) -> Iterator[str]:
-    for name, words in LOG_WORDS.items():
-        if name in settings and settings[name].value not in words:
-            yield name
-    for name, number in LOG_NUMBERS.items():
-        if name in settings and float(settings[name].value) != number:
-            yield name
-    for name in ("shared_preload_libraries", "session_preload_libraries"):
-        if name in settings and "auto_explain" in settings[name].value:
+    for name, quiet in QUIET_LOG.items():
+        value = settings[name].value if name in settings else quiet
+        if name.endswith("_libraries"):
+            is_open = "auto_explain" in value
+        else:
+            is_open = value not in (quiet, "fatal", "panic")
+        if is_open:
             yield name
 
 
 NAMES: Final = (
     *(rule.setting for rule in RULES),
-    *LOG_NUMBERS,
-    *LOG_WORDS,
+    *QUIET_LOG,
     *("max_connections", "superuser_reserved_connections", "reserved_connections"),
-    *("shared_preload_libraries", "session_preload_libraries"),
 )
 
 

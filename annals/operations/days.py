@@ -21,7 +21,7 @@ from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
 from annals.access.journal import days as journal
-from annals.operations.unpacked import not_packed
+from history import packing
 from history.admin.parts.cards import title
 from history.base import clock
 from history.daily.days import DayState
@@ -177,7 +177,7 @@ def page(request: HttpRequest) -> HttpResponse:
         "chosen": chosen if chosen in by_day else None,
         "tables": by_day.get(chosen, ()) if chosen else (),
         "held": [one for its in by_day.values() for one in its if one.state == "held"],
-        "unpacked": _unpacked(by_day),
+        "unpacked": [one for its in by_day.values() for one in its if one.unpacked][::-1],
         "states": STATES.items(),
         "run": state.latest(),
         "today": now.date(),
@@ -200,9 +200,14 @@ def _table_days(now: datetime) -> dict[date, Sequence[TableDay]]:
         (each.table, each.day): each
         for each in ArchivedDay.objects.defer("files").order_by("day", "table")
     }
-    unpacked = not_packed(today)
     run = state.latest()
     plans = plan(Policy.at(now, settings.ANNALS, may_get_rows), tables=journal.tables())
+    parts = [part for each in plans if each.of_versions for part in each.strategy.existing]
+    behind = packing.behind(parts, today, settings.ANNALS.pack_after_days)
+    waits = may_get_rows(set(behind))
+    unpacked = {
+        (table, day): _why_unpacked(run, day, waits.get((table, day), "")) for table, day in behind
+    }
     found: dict[tuple[date, str], TableDay] = {}
     for each in plans:
         strategy = each.strategy
@@ -217,7 +222,7 @@ def _table_days(now: datetime) -> dict[date, Sequence[TableDay]]:
             found[day, strategy.table] = TableDay(
                 *place, today, part,
                 held=why(strategy.holds.get(day, "")),
-                unpacked=_why_unpacked(run, day, unpacked[place]) if place in unpacked else "",
+                unpacked=unpacked.get(place, ""),
                 packed=packed.get(place),
                 sealed=at,
                 verified=seen if at and seen and at < seen else None,
@@ -230,22 +235,12 @@ def _table_days(now: datetime) -> dict[date, Sequence[TableDay]]:
 
 
 def _why_unpacked(run: MaintainRun | None, day: date, waits: str) -> str:
-    """waits: as in not_packed()."""
+    """run: the latest. waits: why the day may still get rows; empty if it gets none."""
     if waits:
         return why(waits)
     if run is None or (run.started_at.date() - day).days <= settings.ANNALS.pack_after_days:
         return gettext("annals partitions maintain has not run since")
     return gettext("the latest annals partitions maintain did not get to it, or failed there")
-
-
-def _unpacked(by_day: Mapping[date, Sequence[TableDay]]) -> list[tuple[date, str, str]]:
-    """Day, tables and reason of what is not packed, the newest first."""
-    found: defaultdict[tuple[date, str], list[str]] = defaultdict(list)
-    for day, its in sorted(by_day.items(), reverse=True):
-        for one in its:
-            if one.unpacked:
-                found[day, one.unpacked].append(one.name)
-    return [(day, ", ".join(names), reason) for (day, reason), names in found.items()]
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,7 @@
 """The shapes of answers, as JSON Schema: `components.schemas` of the OpenAPI document."""
 
 from history import trace
-from history.api.json_schema import Schema, list_of, nullable, object_of, one_of, ref
+from history.api.json_schema import Schema, list_of, nullable, object_of, one_of, ref, said
 from history.entities import BY_NAME
 from history.fallback import AskedState
 from history.models import FieldLabel, Person
@@ -22,7 +22,7 @@ KIND = one_of(*BY_NAME)
 
 SERVICE = {
     "clientId": TEXT,
-    "clientName": {**TEXT, "description": "Name of the service; its client id if it has none."},
+    "clientName": said(TEXT, "Name of the service; its client id if it has none."),
 }
 AUTHOR = {
     "author": nullable(TEXT),
@@ -35,10 +35,7 @@ ORIGIN = {
     "updatedAt": MOMENT,
     **SERVICE,
     **AUTHOR,
-    "exact": {
-        **FLAG,
-        "description": "false: an older version that is not in the store may have set it.",
-    },
+    "exact": said(FLAG, "false: an older version that is not in the store may have set it."),
 }
 SUMS = dict.fromkeys(
     ("read", "stored", "repeated", "expired", "quarantined", "skipped", "lost"), COUNT
@@ -47,25 +44,25 @@ PLACE = {"kind": KIND, "id": TEXT}
 ABSENCE = one_of(*(why.value for why in Absence))
 
 MISSING = {
-    "missingVersions": {
-        **list_of(NUMBER),
-        "description": "The numbers in between that are not in the store, at most the newest 1000.",
-    },
+    "missingVersions": said(
+        list_of(NUMBER),
+        "The numbers in between that are not in the store, at most the newest 1000.",
+    ),
     "missingCount": COUNT,
-    "missingReason": {
-        **nullable(
+    "missingReason": said(
+        nullable(
             one_of(Absence.NEVER_ARRIVED.value, Absence.QUARANTINED.value, Absence.UNKNOWN.value)
         ),
-        "description": "Why they are missing; inQuarantine: one of them at least came and could "
+        "Why they are missing; inQuarantine: one of them at least came and could "
         "not be stored, which `trace` explains; unknown: removed by retention or never arrived.",
-    },
+    ),
 }
 UNCERTAIN = {
-    "uncertain": {
-        **list_of(object_of({**PLACE, **MISSING})),
-        "description": "The documents of which the versions right after the one of the moment are "
+    "uncertain": said(
+        list_of(object_of({**PLACE, **MISSING})),
+        "The documents of which the versions right after the one of the moment are "
         "missing. These may have come before the moment: the state may have been different.",
-    }
+    )
 }
 
 VERSION_REQUIRED = {
@@ -73,67 +70,108 @@ VERSION_REQUIRED = {
     "version": NUMBER,
     "type": TYPE,
     "updatedAt": MOMENT,
-    "createdAt": {**ANYTHING, "description": "When the snapshot says it was created, unchanged."},
+    "createdAt": said(ANYTHING, "When the snapshot says it was created, unchanged."),
     **SERVICE,
     **AUTHOR,
-    "previousVersion": {
-        **nullable(NUMBER),
-        "description": "The nearest lower version in the store; null for the lowest.",
-    },
+    "previousVersion": said(
+        nullable(NUMBER), "The nearest lower version in the store; null for the lowest."
+    ),
     **MISSING,
-    "olderVersions": {
-        **nullable(ABSENCE),
-        "description": "For the lowest version in the store: why there is nothing before it; null "
+    "olderVersions": said(
+        nullable(ABSENCE),
+        "For the lowest version in the store: why there is nothing before it; null "
         "if there never was.",
-    },
+    ),
 }
 VERSION_OPTIONAL = {
     "productInstanceId": TEXT,
-    "closedAt": {
-        **ANYTHING,
-        "description": "When the snapshot says it was closed; of kinds that declare where it is.",
-    },
-    "entity": {**ANYTHING, "description": "The snapshot, its numbers exact."},
+    "closedAt": said(
+        ANYTHING, "When the snapshot says it was closed; of kinds that declare where it is."
+    ),
+    "entity": said(ANYTHING, "The snapshot, its numbers exact."),
     "diff": {
         "oneOf": [list_of(ref("Operation")), {"type": "null"}],
         "description": "RFC 6902: applied to the snapshot of previousVersion it gives entity.",
     },
-    "changes": {
-        **list_of(ref("Change")),
-        "description": "The first ones, at most 1000. diff always has all.",
-    },
-    "changeCount": {**COUNT, "description": "How many there are, where changes has not all."},
-    "nextChanges": {
-        **COUNT,
-        "description": "changesAfter for the rest of them; absent where changes has the last one.",
-    },
+    "changes": said(list_of(ref("Change")), "The first ones, at most 1000. diff always has all."),
+    "changeCount": said(COUNT, "How many there are, where changes has not all."),
+    "nextChanges": said(
+        COUNT, "changesAfter for the rest of them; absent where changes has the last one."
+    ),
     "fromFallback": {
         "type": "boolean",
         "const": True,
         "description": "The store does not have this version; the old service does.",
     },
-    "fallbackUpdatedAt": {
-        **MOMENT,
-        "description": "When the old service has this version, where its clock differs.",
-    },
+    "fallbackUpdatedAt": said(
+        MOMENT, "When the old service has this version, where its clock differs."
+    ),
 }
 
 # Of every answer for which the old service was asked.
 FALLBACK = {
-    "fallback": {
-        **object_of(
+    "fallback": said(
+        object_of(
             {
                 "state": one_of(*(state.value for state in AskedState)),
-                "olderVersionsMayBeMissing": {
-                    **FLAG,
-                    "description": "true: the old service failed, so that versions which only it "
+                "olderVersionsMayBeMissing": said(
+                    FLAG,
+                    "true: the old service failed, so that versions which only it "
                     "has may be missing from this answer.",
-                },
+                ),
             }
         ),
-        "description": "What came of asking the old service; absent where it was not asked.",
-    }
+        "What came of asking the old service; absent where it was not asked.",
+    )
 }
+
+VALUE = object_of(
+    {"since": MOMENT, "until": nullable(MOMENT), **ORIGIN},
+    {"value": {"description": "Absent: the field was not there in that time."}},
+)
+LEAF = object_of(
+    {"path": TEXT, "keyPath": TEXT, "value": ANYTHING, "label": nullable(TEXT), **ORIGIN}
+)
+RESULT = object_of(
+    {
+        **PLACE,
+        "foundBy": said(TEXT, "id, or the name of a business key."),
+        "foundIn": said(
+            list_of(object_of(PLACE)), "The documents with the business key; none for an id."
+        ),
+        "version": said(nullable(NUMBER), "The newest; null if the store has only children."),
+        "type": nullable(TYPE),
+        "updatedAt": MOMENT,
+    },
+    {"productInstanceId": TEXT},
+)
+GAPS = object_of({"lookedAt": nullable(MOMENT), "gaps": COUNT, "missing": COUNT, "arrived": COUNT})
+LOSS = object_of(
+    {
+        "topic": TEXT,
+        "partition": COUNT,
+        "unread": COUNT,
+        **dict.fromkeys(("lossSeconds", "catchUpSeconds", "keptSeconds"), nullable(SECONDS)),
+    }
+)
+PARTITION = object_of(
+    {
+        "topic": TEXT,
+        "partition": COUNT,
+        "topicId": TEXT,
+        "current": said(FLAG, "false: the topic was deleted and made again since."),
+        "logCut": said(FLAG, "The log was cut; it is read again in another row."),
+        "firstOffset": COUNT,
+        "nextOffset": COUNT,
+        **SUMS,
+        "lostAcknowledged": said(COUNT, "Those of the lost messages that were acknowledged."),
+        "lag": nullable(COUNT),
+        "newestMessageAt": nullable(MOMENT),
+        "checkedAt": MOMENT,
+        "haltedAt": nullable(MOMENT),
+        "haltedWhy": TEXT,
+    }
+)
 
 COMPONENTS: dict[str, Schema] = {
     "Operation": object_of(
@@ -142,15 +180,12 @@ COMPONENTS: dict[str, Schema] = {
     ),
     "Change": object_of(
         {
-            "path": {
-                **TEXT,
-                "description": "RFC 6901, in the new snapshot; for a removed value in the old one.",
-            },
-            "keyPath": {
-                **TEXT,
-                "description": "The same with list items named by their key: "
-                "/documents/[pid=4ad]/status",
-            },
+            "path": said(
+                TEXT, "RFC 6901, in the new snapshot; for a removed value in the old one."
+            ),
+            "keyPath": said(
+                TEXT, "The same with list items named by their key: /documents/[pid=4ad]/status"
+            ),
             "label": nullable(TEXT),
             "fieldKind": nullable(one_of(*FieldLabel.Kind.values)),
             "kind": one_of("added", "removed", "changed", "moved"),
@@ -160,16 +195,16 @@ COMPONENTS: dict[str, Schema] = {
     "Version": object_of(VERSION_REQUIRED, {**VERSION_OPTIONAL, **FALLBACK}),
     "Completeness": object_of(
         {
-            "completeTo": {
-                **nullable(MOMENT),
-                "description": "Everything sent up to this moment has been read; null: not known.",
-            },
+            "completeTo": said(
+                nullable(MOMENT),
+                "Everything sent up to this moment has been read; null: not known.",
+            ),
             "lagMessages": nullable(COUNT),
-            "lagSeconds": nullable({"type": "number", "minimum": 0}),
-            "halted": {**FLAG, "description": "Reading has stopped: too many bad messages."},
-            "retentionStart": {**MOMENT, "description": "Nothing older is kept."},
+            "lagSeconds": nullable(SECONDS),
+            "halted": said(FLAG, "Reading has stopped: too many bad messages."),
+            "retentionStart": said(MOMENT, "Nothing older is kept."),
         },
-        {"missingVersions": {**COUNT, "description": "Sum of missingCount in this answer."}},
+        {"missingVersions": said(COUNT, "Sum of missingCount in this answer.")},
     ),
     "Timeline": object_of(
         {"history": list_of(ref("Version")), "completeness": ref("Completeness")},
@@ -197,12 +232,7 @@ COMPONENTS: dict[str, Schema] = {
         {
             "path": TEXT,
             "label": nullable(TEXT),
-            "values": list_of(
-                object_of(
-                    {"since": MOMENT, "until": nullable(MOMENT), **ORIGIN},
-                    {"value": {"description": "Absent: the field was not there in that time."}},
-                )
-            ),
+            "values": list_of(VALUE),
             "completeness": ref("Completeness"),
         },
         {"nextPageToken": {"type": "string", "pattern": "^v1:"}, **FALLBACK},
@@ -210,27 +240,16 @@ COMPONENTS: dict[str, Schema] = {
     "Blame": object_of(
         {
             **VERSION_REQUIRED,
-            "blame": list_of(
-                object_of(
-                    {
-                        "path": TEXT,
-                        "keyPath": TEXT,
-                        "value": ANYTHING,
-                        "label": nullable(TEXT),
-                        **ORIGIN,
-                    }
-                )
-            ),
+            "blame": list_of(LEAF),
             "completeness": ref("Completeness"),
         },
         {
             **VERSION_OPTIONAL,
             **FALLBACK,
-            "leafCount": {**COUNT, "description": "How many there are, where blame has not all."},
-            "nextLeaves": {
-                **COUNT,
-                "description": "leavesAfter for the rest of them; absent where blame has the last.",
-            },
+            "leafCount": said(COUNT, "How many there are, where blame has not all."),
+            "nextLeaves": said(
+                COUNT, "leavesAfter for the rest of them; absent where blame has the last."
+            ),
         },
     ),
     "Application": object_of(
@@ -239,11 +258,11 @@ COMPONENTS: dict[str, Schema] = {
             "application": {"oneOf": [ref("Version"), {"type": "null"}]},
             "children": {"type": "object", "additionalProperties": list_of(ref("Version"))},
             "deleted": list_of(ref("Version")),
-            "missing": {
-                **list_of(object_of({**PLACE, "reason": ABSENCE})),
-                "description": "The application and children that existed then, or may have, "
+            "missing": said(
+                list_of(object_of({**PLACE, "reason": ABSENCE})),
+                "The application and children that existed then, or may have, "
                 "although the store has no version of them from then.",
-            },
+            ),
             **UNCERTAIN,
             "completeness": ref("Completeness"),
         },
@@ -251,54 +270,29 @@ COMPONENTS: dict[str, Schema] = {
     ),
     "SearchResults": object_of(
         {
-            "results": list_of(
-                object_of(
-                    {
-                        **PLACE,
-                        "foundBy": {**TEXT, "description": "id, or the name of a business key."},
-                        "foundIn": {
-                            **list_of(object_of(PLACE)),
-                            "description": "The documents with the business key; none for an id.",
-                        },
-                        "version": {
-                            **nullable(NUMBER),
-                            "description": "The newest; null if the store has only children.",
-                        },
-                        "type": nullable(TYPE),
-                        "updatedAt": MOMENT,
-                    },
-                    {"productInstanceId": TEXT},
-                )
+            "results": list_of(RESULT),
+            "limited": said(
+                FLAG, "More documents have this key than are looked at: those seen last."
             ),
-            "limited": {
-                **FLAG,
-                "description": "More documents have this key than are looked at: those seen last.",
-            },
             "completeness": ref("Completeness"),
         },
         {"nextPageToken": {"type": "string", "pattern": "^v1:"}},
     ),
     "Fate": object_of(
         {
-            "state": {
-                **one_of(*(state.value for state in trace.State)),
-                "description": "unknown: nothing shows that it was ever there.",
-            },
-            "certain": {
-                **FLAG,
-                "description": "false: stored, repeated or expired; only the sums are known.",
-            },
-            "at": {**nullable(MOMENT), "description": "When it became so, as far as known."},
-            "reason": {
-                **nullable(one_of(*REASONS)),
-                "description": "Why it is in quarantine.",
-            },
-            "why": {**TEXT, "description": "The same in words."},
+            "state": said(
+                one_of(*(state.value for state in trace.State)),
+                "unknown: nothing shows that it was ever there.",
+            ),
+            "certain": said(FLAG, "false: stored, repeated or expired; only the sums are known."),
+            "at": said(nullable(MOMENT), "When it became so, as far as known."),
+            "reason": said(nullable(one_of(*REASONS)), "Why it is in quarantine."),
+            "why": said(TEXT, "The same in words."),
             "kind": nullable(KIND),
             "id": nullable(TEXT),
             "version": nullable(NUMBER),
-            "updatedAt": {**nullable(MOMENT), "description": "Of a stored version."},
-            "topic": {**nullable(TEXT), "description": "The message, as far as known."},
+            "updatedAt": said(nullable(MOMENT), "Of a stored version."),
+            "topic": said(nullable(TEXT), "The message, as far as known."),
             "partition": nullable(COUNT),
             "offset": nullable(OFFSET),
             "mayBe": {
@@ -315,76 +309,31 @@ COMPONENTS: dict[str, Schema] = {
     "Store": object_of(
         {
             "completeness": ref("Completeness"),
-            "ok": {**FLAG, "description": "Every sum adds up and no loss is unacknowledged."},
+            "ok": said(FLAG, "Every sum adds up and no loss is unacknowledged."),
             "faults": list_of(TEXT),
             "totals": object_of({**SUMS, "lag": COUNT}),
-            "gaps": {
-                **object_of(
-                    {
-                        "lookedAt": nullable(MOMENT),
-                        **dict.fromkeys(("gaps", "missing", "arrived"), COUNT),
-                    }
-                ),
-                "description": "Versions that never arrived: the gaps that are open and how many "
+            "gaps": said(
+                GAPS,
+                "Versions that never arrived: the gaps that are open and how many "
                 "versions they are, and the versions of closed ones that came late. "
                 "lookedAt: when they were looked for last.",
-            },
+            ),
             "retired": list_of(object_of({"topic": TEXT, "why": TEXT, "at": MOMENT})),
-            "neverRead": {
-                **list_of(TEXT),
-                "description": "Topics of which nothing is known, and that are not retired.",
-            },
-            "undeclared": {
-                **list_of(TEXT),
-                "description": "Topics that were read, and that no declared kind has any more: "
+            "neverRead": said(
+                list_of(TEXT), "Topics of which nothing is known, and that are not retired."
+            ),
+            "undeclared": said(
+                list_of(TEXT),
+                "Topics that were read, and that no declared kind has any more: "
                 "nobody reads what comes to them.",
-            },
-            "losses": {
-                **list_of(
-                    object_of(
-                        {
-                            "topic": TEXT,
-                            "partition": COUNT,
-                            "unread": COUNT,
-                            "lossSeconds": nullable(SECONDS),
-                            "catchUpSeconds": nullable(SECONDS),
-                            "keptSeconds": nullable(SECONDS),
-                        }
-                    )
-                ),
-                "description": "The most endangered first: seconds until the broker deletes the "
+            ),
+            "losses": said(
+                list_of(LOSS),
+                "The most endangered first: seconds until the broker deletes the "
                 "oldest unread message, or one that comes now, if nothing more is read; until all "
                 "is read; and for which a message that comes now is kept. null: never.",
-            },
-            "partitions": list_of(
-                object_of(
-                    {
-                        "topic": TEXT,
-                        "partition": COUNT,
-                        "topicId": TEXT,
-                        "current": {
-                            **FLAG,
-                            "description": "false: the topic was deleted and made again since.",
-                        },
-                        "logCut": {
-                            **FLAG,
-                            "description": "The log was cut; it is read again in another row.",
-                        },
-                        "firstOffset": COUNT,
-                        "nextOffset": COUNT,
-                        **SUMS,
-                        "lostAcknowledged": {
-                            **COUNT,
-                            "description": "Those of the lost messages that were acknowledged.",
-                        },
-                        "lag": nullable(COUNT),
-                        "newestMessageAt": nullable(MOMENT),
-                        "checkedAt": MOMENT,
-                        "haltedAt": nullable(MOMENT),
-                        "haltedWhy": TEXT,
-                    }
-                )
             ),
+            "partitions": list_of(PARTITION),
         }
     ),
     "Error": object_of(
@@ -392,7 +341,7 @@ COMPONENTS: dict[str, Schema] = {
             "status": one_of("error"),
             "error": object_of(
                 {"code": TEXT, "message": TEXT, "requestId": TEXT},
-                {"parameter": {**TEXT, "description": "The parameter that is wrong."}},
+                {"parameter": said(TEXT, "The parameter that is wrong.")},
             ),
         }
     ),

@@ -31,3 +31,8 @@ def nullable(schema: Schema) -> Schema:
 
 def list_of(schema: Schema) -> Schema:
     return {"type": "array", "items": schema}
+
+
+def said(schema: Schema, description: str) -> Schema:
+    """The schema with a description."""
+    return {**schema, "description": description}

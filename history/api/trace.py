@@ -6,13 +6,13 @@ from django.utils.translation import gettext as _
 
 from history import trace
 from history.api import access, describe
-from history.api.answers import Answer, AnswerFormat
+from history.api.answers import Answer
 from history.api.call import Call, Question
 from history.api.parameters import one_of, whole_number
 from history.entities import BY_NAME, BY_TOPIC
 from history.record import ID_LENGTH, MAX_VERSION
 from history.timeline import BadParameterError
-from history.trace import Fate, MessagePlace
+from history.trace import MessagePlace
 
 LARGEST_PARTITION = 2**31 - 1
 LARGEST_OFFSET = 10**18 - 1
@@ -49,9 +49,8 @@ class Trace(Call):
                 raise BadParameterError("entity", one_of(BY_NAME))
             id = parameters.required("id", ID_LENGTH)
             number = _number(question, "version", MAX_VERSION)
-            return as_answer(
-                trace.of_version(question.reader, BY_NAME[kind], id, number), question.output
-            )
+            fate = trace.of_version(question.reader, BY_NAME[kind], id, number)
+            return trace.as_object(fate, question.output.moment)
         for name in OF_VERSION:
             if parameters.text(name, None) is not None:
                 text = _("cannot be given together with topic, partition or offset")
@@ -64,28 +63,7 @@ class Trace(Call):
             _number(question, "partition", LARGEST_PARTITION),
             _number(question, "offset", LARGEST_OFFSET),
         )
-        return as_answer(trace.of_message(place), question.output, named=False)
-
-
-def as_answer(fate: Fate, output: AnswerFormat, *, named: bool = True) -> Answer:
-    """named: whether to say which version a message is."""
-    name, place, may_be = fate.name if named else None, fate.place, fate.may_be
-    return {
-        "state": fate.state.value,
-        "certain": fate.certain,
-        "at": output.moment_or_none(fate.at),
-        "reason": fate.reason or None,
-        "why": " ".join(trace.said(fate)),
-        "kind": name.entity if name else None,
-        "id": name.id if name else None,
-        "version": name.version if name else None,
-        "updatedAt": output.moment_or_none(fate.made_at),
-        "topic": place.topic if place else None,
-        "partition": place.partition if place else None,
-        "offset": place.offset if place else None,
-        "mayBe": may_be
-        and {"unread": may_be.unread, "lost": may_be.lost, "expired": may_be.expired},
-    }
+        return trace.as_object(trace.of_message(place), question.output.moment, named=False)
 
 
 def _number(question: Question, name: str, high: int) -> int:

@@ -10,10 +10,6 @@ from history.failure.complaints import Complaint
 # of the command.
 begins: Final = Signal()
 
-# Sent in the transaction of `annals labels load`, with `entity`, `path`, and whether the field was
-# marked as sensitive `before`, and is `after`.
-mark_changed: Final = Signal()
-
 # Sent for the first page of a `user`. A receiver returns the kinds and ids that it opened before,
 # newest first.
 looks_back: Final = Signal()

@@ -12,7 +12,7 @@ from psycopg import sql
 from history.blocks import dictionaries, stored
 from history.blocks.form import Row
 from history.entities import Entity
-from history.kinds.day_rows import DayRows, Form
+from history.kinds.kind import DayRows, Form
 
 Connection = psycopg.Connection[Any]
 
@@ -127,12 +127,18 @@ class Digest:
 
 
 def versions(
-    connection: Connection, entity: Entity, source: sql.Composable, *, ordered: bool = True
+    connection: Connection,
+    entity: Entity,
+    source: sql.Composable,
+    *,
+    ordered: bool = True,
+    data: str = "text",
 ) -> Generator[Row]:
     """The rows of a table of versions as `fields` selects them, in the canonical order, or as they
-    come; streamed. Close it, to use the connection again. Raises DamagedBlockError."""
+    come; streamed. data: bytea for the bytes of documents that are not packed. Close it, to use the
+    connection again. Raises DamagedBlockError."""
     by = order(connection, entity) if ordered else None
-    return _stream(connection, entity, source, (fields(entity), "text"), by, lambda row: row)
+    return _stream(connection, entity, source, (fields(entity), data), by, lambda row: row)
 
 
 def hashes(

@@ -36,6 +36,19 @@ SESSION: Final[Mapping[str, str]] = {
 }
 
 
+# Settings of a server that keep rows and parameters out of its log (docs/decisions/0009-logs.md).
+QUIET_LOG: Final[Mapping[str, str]] = {
+    "log_min_messages": "log",
+    "log_min_error_statement": "panic",
+    "log_error_verbosity": "terse",
+    "log_statement": "none",
+    **dict.fromkeys(("log_min_duration_statement", "log_min_duration_sample"), "-1"),
+    **dict.fromkeys(("log_parameter_max_length", "log_parameter_max_length_on_error"), "0"),
+    "log_transaction_sample_rate": "0",
+    **dict.fromkeys(("session_preload_libraries", "shared_preload_libraries"), ""),
+}
+
+
 def dropped(connection: psycopg.Connection[Any]) -> str | None:
     """Why this session has not what Annals asked for, as a sentence; None: it has."""
     row = connection.execute("SELECT current_setting(%s, true)", [SESSION_MARK]).fetchone()

@@ -71,7 +71,16 @@ def check(connection: Connection, partitions: Iterable[Partition]) -> None:
         raise NotDistributableError(f"the worker {node} does not answer this login: {said}")
     if not owner:
         raise NotDistributableError("only the owner of the tables can distribute them")
-    _check_partitions(partitions)
+    for part in partitions:
+        if part.day is None and not part.restored:
+            raise NotDistributableError(
+                f"{part.name} is no partition of a UTC day that Annals made: detach it, or let "
+                "it be one"
+            )
+        if part.state is DayState.PENDING:
+            raise NotDistributableError(
+                f"the detach of {part.name} was interrupted: run `annals partitions maintain`"
+            )
 
 
 def refuse_consumers(connection: Connection) -> None:
@@ -97,19 +106,6 @@ def check_connections(connection: Connection, shards: int) -> None:
             f"shards of a table need {of_node} on each: run "
             f"ALTER ROLE {login} CONNECTION LIMIT {of_node + OTHER_COMMANDS}"
         )
-
-
-def _check_partitions(partitions: Iterable[Partition]) -> None:
-    for part in partitions:
-        if part.day is None and not part.restored:
-            raise NotDistributableError(
-                f"{part.name} is no partition of a UTC day that Annals made: detach it, or let "
-                "it be one"
-            )
-        if part.state is DayState.PENDING:
-            raise NotDistributableError(
-                f"the detach of {part.name} was interrupted: run `annals partitions maintain`"
-            )
 
 
 _KNOWN: Final[LiteralString] = """
@@ -227,27 +223,17 @@ def share(connection: Connection, table: str) -> None:
         if table in COPIED:
             connection.execute("SELECT create_reference_table(%s)", [table])
             return
-        number = _last_number(connection, table)
+        row = connection.execute(_LAST_NUMBER, [table]).fetchone()
         connection.execute(
             "SELECT citus_add_local_table_to_metadata(%s, cascade_via_foreign_keys => true)"
             " WHERE NOT EXISTS (SELECT FROM pg_dist_partition WHERE logicalrelid = %s::regclass)",
             [table, table],
         )
-        _go_on_from(connection, table, number)
-
-
-def _last_number(connection: Connection, table: str) -> int | None:
-    """The last one that the database gave a row of a table as its id; None: it gave none."""
-    row = connection.execute(_LAST_NUMBER, [table]).fetchone()
-    return None if row is None else row[0]
-
-
-def _go_on_from(connection: Connection, table: str, number: int | None) -> None:
-    """Citus has made the table anew, whose numbers begin with 1: let them go on."""
-    if number is not None:
-        connection.execute(
-            "SELECT setval(pg_get_serial_sequence(%s, 'id')::regclass, %s)", [table, number]
-        )
+        if row is not None and row[0] is not None:
+            # Citus has made the table anew, whose numbers begin with 1: let them go on.
+            connection.execute(
+                "SELECT setval(pg_get_serial_sequence(%s, 'id')::regclass, %s)", [table, row[0]]
+            )
 
 
 def run(
@@ -264,7 +250,7 @@ def run(
     for table in left.parents:
         distribute(connection, table, [part for part in found if part.table == table])
         report(f"{table}: distributed by {DISTRIBUTED_BY[table]}, its days are detached")
-    distribution.remember(connection, None)
+    distribution.forget(connection)
     for table in left.lookups:
         spread(connection, table)
         report(f"{table}: distributed by {DISTRIBUTED_BY[table]}")

@@ -66,14 +66,16 @@ def active(connection: Connection) -> bool:
     and database. Raises psycopg.Error."""
     database = _name(connection)
     if database not in _known:
-        _known[database] = has_citus(connection) and (_distributed(connection) or None)
+        tables = [each.table for each in ENTITIES]
+        found = has_citus(connection) and (_is_true(connection, _DISTRIBUTED, tables) or None)
+        _known[database] = found
     return bool(_known[database])
 
 
 def forget_plain(connection: Connection) -> None:
     """For a new connection of a process that went on while the installation was distributed."""
     if not _known.get(_name(connection), True):
-        remember(connection, None)
+        forget(connection)
 
 
 def has_citus(connection: Connection) -> bool:
@@ -86,12 +88,9 @@ def on_worker(connection: Connection) -> bool:
     return has_citus(connection) and _is_true(connection, _ON_WORKER)
 
 
-def remember(connection: Connection, found: bool | None) -> None:
-    """What active() answers from now on in this process; None: it asks again."""
-    if found is None:
-        _known.pop(_name(connection), None)
-    else:
-        _known[_name(connection)] = found
+def forget(connection: Connection) -> None:
+    """From now on active() asks again in this process."""
+    _known.pop(_name(connection), None)
 
 
 def one_by_one(connection: Connection) -> None:
@@ -119,12 +118,8 @@ def _name(connection: Connection) -> tuple[object, ...]:
     return info.host, info.port, info.dbname
 
 
-def _distributed(connection: Connection) -> bool:
-    return _is_true(connection, _DISTRIBUTED, [[each.table for each in ENTITIES]])
-
-
-def _is_true(connection: Connection, question: LiteralString, *values: list[list[str]]) -> bool:
+def _is_true(connection: Connection, question: LiteralString, *values: list[str]) -> bool:
     """The answer, whatever rows the connection makes of it."""
     with psycopg.Cursor(connection, row_factory=tuple_row) as cursor:
-        (found,) = cursor.execute(question, *values).fetchone() or (False,)
+        (found,) = cursor.execute(question, values or None).fetchone() or (False,)
     return bool(found)

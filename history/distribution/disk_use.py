@@ -4,7 +4,6 @@ import json
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Final, LiteralString, NamedTuple
-from zlib import crc32
 
 import psycopg
 from psycopg import sql
@@ -28,8 +27,7 @@ SELECT coalesce(json_object_agg(name, figures), '{{}}') FROM (
             (SELECT stats_reset FROM pg_stat_wal),
             (SELECT stats_reset FROM pg_stat_database WHERE datname = current_database()))
 ,
-        json_object_agg(shardid, json_build_array(pg_relation_filenode(part.oid),
-            pg_relation_size(part.oid) / current_setting('block_size')::int))
+        json_object_agg(shardid, pg_relation_size(part.oid) / current_setting('block_size')::int)
     ) AS figures
     FROM pg_dist_shard JOIN pg_class whole ON whole.oid = logicalrelid
     JOIN pg_class part ON part.relnamespace = whole.relnamespace AND part.relkind = 'r'
@@ -42,28 +40,22 @@ SELECT coalesce(json_object_agg(name, figures), '{{}}') FROM (
 class Held(NamedTuple):
     """Of a table, without the tables that are its partitions. rows: an estimate. table, indexes:
     bytes; table with TOAST. mark: another one after rows were added. shards: of each, by its
-    number, the file and its pages."""
+    number, the pages."""
 
     rows: int = 0
     table: int = 0
     indexes: int = 0
     mark: str = ""
-    shards: Mapping[int, tuple[int, int]] = MappingProxyType({})
+    shards: Mapping[int, int] = MappingProxyType({})
 
     @property
     def bytes(self) -> int:
         return self.table + self.indexes
 
     @property
-    def file(self) -> int:
-        """Another number if a shard has another file: rewritten, or on another node."""
-        files = sorted((shard, file) for shard, (file, _) in self.shards.items())
-        return crc32(repr(files).encode())
-
-    @property
     def pages(self) -> int:
         """Of the shard with the most."""
-        return max((pages for _, pages in self.shards.values()), default=0)
+        return max(self.shards.values(), default=0)
 
 
 def held(
@@ -79,7 +71,7 @@ def held(
         of_node = json.loads(result) if success else {}
         for name, (rows, table, indexes, mark, shards) in of_node.items():
             known = found.get(name, Held())
-            mine = {int(shard): (file, pages) for shard, (file, pages) in shards.items()}
+            mine = {int(shard): pages for shard, pages in shards.items()}
             found[name] = Held(
                 known.rows + int(rows or 0),
                 known.table + int(table),

@@ -14,8 +14,8 @@ TYPES = {kind.value: kind.name for kind in ChangeType}
 
 
 class Format(Protocol):
-    """One output stream. `add` appends one row as history.daily.canonical.fields selects it, its
-    document as the text that came."""
+    """One output stream. `add` appends one row as history.daily.canonical.fields selects it, but
+    with the document as the bytes of its JSON text."""
 
     def __init__(self, sink: IO[bytes], entity: Entity) -> None: ...
     def add(self, row: Row) -> None: ...

@@ -120,12 +120,8 @@ def _write(export: Export, day: Day, output: Format, plain: Connection) -> int:
     """Write the rows of a day; returns their number."""
     done = 0
     for row in _rows(export, day, plain):
-        *rest, data = row
-        if export.mask is not None:
-            data = export.mask(row[0], from_store(data.encode())).decode()
-        elif data[:1] == '"':
-            data = from_store(data.encode()).decode()
-        output.add((*rest, data))
+        data = from_store(row[-1] if isinstance(row[-1], bytes) else row[-1].encode())
+        output.add((*row[:-1], data if export.mask is None else export.mask(row[0], data)))
         done += 1
         if done % TICK_ROWS == 0:
             export.tick(TICK_ROWS)
@@ -137,7 +133,7 @@ def _rows(export: Export, day: Day, plain: Connection) -> Iterator[Row]:
     """The rows of a day: of the database, in no particular order; of the archive; or of both."""
     source = day.source(export.entity.table)
     if day.archived is None:
-        return versions(plain, export.entity, source, ordered=False)
+        return versions(plain, export.entity, source, ordered=False, data="bytea")
     if export.store is None:
         raise ArchiveError(f"{day.name} is in the archive, and no archive is set")
     known = manifest.load(export.store, export.entity.table, day.day)

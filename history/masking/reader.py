@@ -31,14 +31,12 @@ class Caller(Protocol):
 class Viewer:
     """For whom one request reads; user None: a program on the host, which gets masked documents of
     every application. look: what it reads. in_clear: marked values too, whoever it is. For
-    need-to-know: decided has what the rule said of each application, None where it failed; opened
-    those of which something was read."""
+    need-to-know: decided has what the rule said of each application, None where it failed."""
 
     user: Caller | None
     look: Look = field(default_factory=Look)
     in_clear: bool = False
     decided: dict[str, bool | None] = field(default_factory=dict)
-    opened: set[str] = field(default_factory=set)
     _clear: bool | None = None
 
     @property

@@ -1,6 +1,6 @@
 """When `gaps heal` asked for a gap; packed days, whose columns history.kind_tables adds to each
-table there is. Nothing counts what each service brings any more: that table stays until the next
-release."""
+table there is. Nothing counts any more what each service brings, nor notes how far `annals search
+index` came: these tables stay until the next release."""
 
 from django.db import migrations, models
 
@@ -20,7 +20,12 @@ class Migration(migrations.Migration):
         migrations.AddField(
             model_name="versiongap", name="asked_at", field=models.DateTimeField(null=True)
         ),
-        migrations.SeparateDatabaseAndState(state_operations=[migrations.DeleteModel("DayShare")]),
+        migrations.SeparateDatabaseAndState(
+            state_operations=[
+                migrations.DeleteModel("DayShare"),
+                migrations.DeleteModel("IndexedPartition"),
+            ]
+        ),
         migrations.AddField(
             model_name="sealedday", name="packed_at", field=models.DateTimeField(null=True)
         ),

@@ -1,10 +1,9 @@
 """The state of the partitions, for metrics and readiness. It is read from the catalog."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 
-from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.models import Q
 
 from history.daily.days import DayState
@@ -16,19 +15,16 @@ from history.partitions.strategy import VERSIONS, Partitioned
 
 @dataclass(frozen=True, slots=True)
 class Status:
-    """One table. Counts are partitions; rows is an estimate; bytes include indexes and TOAST.
-    ahead: days after today without a gap; -1 if today's is missing. missing: days of the window
-    without one, without the newest, which the next run makes. overdue: to be dropped. held: not
-    dropped. pending: detaches that were interrupted."""
+    """One table. Counts are partitions; bytes include indexes and TOAST. ahead: days after today
+    without a gap; -1 if today's is missing. missing: days of the window without one, without the
+    newest, which the next run makes. overdue: to be dropped. pending: detaches that were
+    interrupted."""
 
     table: str
-    partitions: int
-    rows: int
     bytes: int
     ahead: int
     missing: int
     overdue: int
-    held: int
     pending: int
 
 
@@ -47,13 +43,10 @@ def _status(table: DayPlan, today: date) -> Status:
         ahead += 1
     return Status(
         table=strategy.table,
-        partitions=len(strategy.existing),
-        rows=sum(part.rows for part in strategy.existing),
         bytes=sum(part.bytes for part in strategy.existing),
         ahead=ahead,
         missing=sum(part.day < strategy.window.newest for part in table.creations),
         overdue=len(table.deletions),
-        held=len(table.held()),
         pending=sum(part.state is DayState.PENDING for part in strategy.existing),
     )
 
@@ -86,35 +79,3 @@ def latest() -> MaintainRun | None:
 def latest_whole() -> MaintainRun | None:
     """The latest completed run in which nothing failed; None if there was none yet."""
     return MaintainRun.objects.filter(busy=0, broken=0).order_by("-started_at").first()
-
-
-@dataclass(frozen=True, slots=True)
-class Locks:
-    """configured: max_locks_per_transaction. needed: the lowest value with which every connection
-    can read a whole table at once; a statement over all days locks every partition and index."""
-
-    configured: int
-    needed: int
-
-    @property
-    def enough(self) -> bool:
-        return self.configured >= self.needed
-
-
-def count(connection: BaseDatabaseWrapper, plans: Iterable[DayPlan]) -> Locks:
-    """The locks for the days of tables of versions, with those that the plan creates."""
-    needed = 0
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT current_setting('max_locks_per_transaction')::int")
-        (configured,) = cursor.fetchone() or (0,)
-        for table in plans:
-            if not table.of_versions:
-                continue
-            cursor.execute(
-                "SELECT count(*) FROM pg_index WHERE indrelid = %s::regclass",
-                [table.strategy.table],
-            )
-            (indexes,) = cursor.fetchone() or (0,)
-            days = len(table.strategy.existing) + len(table.creations) + 1
-            needed = max(needed, days * (1 + indexes))
-    return Locks(configured, needed)

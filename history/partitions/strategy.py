@@ -13,7 +13,7 @@ from psqlextra.partitioning import PostgresRangePartition, PostgresRangePartitio
 from history.daily import days
 from history.daily.window import Window
 from history.entities import ENTITIES
-from history.kinds.day_rows import DayRows
+from history.kinds.kind import DayRows
 from history.models import VERSION_MODELS
 from history.partitions.catalog import Partition
 

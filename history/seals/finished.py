@@ -9,7 +9,7 @@ from psycopg import Error, sql
 
 from history.daily.days import DayState
 from history.entities import ENTITIES
-from history.kinds.day_rows import DayRows
+from history.kinds.kind import DayRows
 from history.models import ArchivedDay, DaySeal
 from history.partitions.catalog import Partition
 from history.seals.seal import NotSealable, seal

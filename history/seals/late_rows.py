@@ -12,7 +12,7 @@ from psycopg import errors, sql
 from history.daily import days
 from history.daily.canonical import Connection, Digest, encoded, hashes
 from history.entities import Entity
-from history.kinds.day_rows import DayRows
+from history.kinds.kind import DayRows
 from history.models import LateRow
 
 PAUSE_S = 0.05

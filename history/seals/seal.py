@@ -13,7 +13,7 @@ from history.daily import days
 from history.daily.canonical import Connection, Digest, digest
 from history.daily.days import DayState
 from history.failure.complaints import Complaint
-from history.kinds.day_rows import DayRows
+from history.kinds.kind import DayRows
 from history.models import ArchivedDay, DaySeal
 from history.seals import day_snapshot, late_rows
 

@@ -18,7 +18,7 @@ from history.daily import days
 from history.daily.canonical import Connection, Digest, Range, digest
 from history.daily.days import DayState
 from history.failure.complaints import Complaint
-from history.kinds.day_rows import Closed, DayRows
+from history.kinds.kind import Closed, DayRows
 from history.models import ArchivedDay, DaySeal, LateRow, SealedDay, VerifiedTable
 from history.partitions import state
 from history.seals import day_snapshot, late_rows

@@ -1,11 +1,10 @@
 """Indexes what was stored before a business key was declared, partition by partition and page by
-page. Progress is kept, so that an interrupted run continues."""
+page; and removes keys that were last seen too long ago."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import date, timedelta
 from functools import partial
-from hashlib import sha256
 
 from django.db import ProgrammingError, connection, transaction
 from psycopg import errors, sql
@@ -17,7 +16,7 @@ from history.daily.days import DayState
 from history.distribution.disk_use import Held, held
 from history.documents.json_pointer import segments
 from history.entities import ENTITIES, Entity
-from history.models import IndexedPartition, MaintainRun
+from history.models import MaintainRun
 from history.partitions import catalog
 from history.partitions.catalog import Partition
 from history.record import Record
@@ -30,14 +29,10 @@ PAGES_AT_ONCE = 512
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A partition with rows to index. first: the first page that is not indexed yet. pages: how
-    many it has, or the largest of its shards. file: its file on disk, which changes when the table
-    is rewritten."""
+    """A partition to index. pages: how many it has, or the largest of its shards."""
 
     entity: Entity
     name: str
-    file: int
-    first: int
     pages: int
     shards: int
 
@@ -51,22 +46,20 @@ class Step:
     keys: int
 
 
-def targets(*, again: bool = False) -> list[Target]:
-    """The partitions that are not indexed for the declared keys, newest day first."""
-    if again:
-        IndexedPartition.objects.all().delete()
-    known = {each.name: each for each in IndexedPartition.objects.all()}
-    found = [target for entity in ENTITIES if entity.search for target in _of(entity, known)]
-    IndexedPartition.objects.exclude(name__in=[target.name for target in found]).delete()
-    open_ = [target for target in found if target.first < target.pages]
-    return sorted(open_, key=lambda target: target.name[-8:], reverse=True)
+def targets() -> list[Target]:
+    """The attached partitions of the kinds with business keys, newest day first."""
+    kinds = {entity.table: entity for entity in ENTITIES if entity.search}
+    parts = [each for each in catalog.read(connection, [*kinds]) if each.state is DayState.ATTACHED]
+    tables = {each.name: kinds[each.table] for each in parts}
+    found = [Target(tables[name], name, *size) for name, size in _sizes([*tables]).items()]
+    return sorted(found, key=lambda target: target.name[-8:], reverse=True)
 
 
 def backfill(target: Target) -> Iterator[Step]:
     """Index a partition, a step for each transaction. Ends early if the partition is dropped."""
     select = _select(target)
     step = max(1, PAGES_AT_ONCE // target.shards)
-    for first in range(target.first, target.pages, step):
+    for first in range(0, target.pages, step):
         end = min(first + step, target.pages)
         try:
             with transaction.atomic():
@@ -95,39 +88,21 @@ def _index(target: Target, select: sql.Composed, first: int, end: int) -> Step:
             # Sorted, as a consumer does it, so that the two do not deadlock.
             with connection.wrap_database_errors:
                 upsert(connection.connection, rows)
-    IndexedPartition.objects.update_or_create(
-        name=target.name,
-        defaults={"file": target.file, "keys": _fingerprint(target.entity), "pages": end},
-    )
     return Step(end - first, count, len(rows))
 
 
-def _of(entity: Entity, known: dict[str, IndexedPartition]) -> Iterator[Target]:
-    """Every attached partition of a kind, with the progress made for the keys of now."""
-    names = [
-        part.name
-        for part in catalog.read(connection, [entity.table])
-        if part.state is DayState.ATTACHED
-    ]
-    for name, file, pages, shards in _files(names):
-        done = known.get(name)
-        same = done and (done.file, done.keys) == (file, _fingerprint(entity))
-        yield Target(entity, name, file, done.pages if done and same else 0, pages, shards)
-
-
-def _files(names: Sequence[str]) -> list[tuple[str, int, int, int]]:
-    """Name, file, number of pages and of shards of these tables, as far as they exist."""
+def _sizes(names: Sequence[str]) -> dict[str, tuple[int, int]]:
+    """How many pages and shards these tables have, as far as they exist."""
     if there := held(connection.connection, names):
-        return [(name, it.file, it.pages, len(it.shards)) for name, it in there.items()]
+        return {name: (it.pages, len(it.shards)) for name, it in there.items()}
     with connection.cursor() as cursor:
         cursor.execute(
-            "SELECT name, pg_relation_filenode(to_regclass(quote_ident(name))), ceil("
-            "   pg_relation_size(to_regclass(quote_ident(name)))"
+            "SELECT name, ceil(pg_relation_size(to_regclass(quote_ident(name)))"
             "   / current_setting('block_size')::numeric)::int"
             " FROM unnest(%s::text[]) AS name WHERE to_regclass(quote_ident(name)) IS NOT NULL",
             [list(names)],
         )
-        return [(name, file, pages, 1) for name, file, pages in cursor.fetchall()]
+        return {name: (pages, 1) for name, pages in cursor.fetchall()}
 
 
 def _select(target: Target) -> sql.Composed:
@@ -145,11 +120,6 @@ def _select(target: Target) -> sql.Composed:
         parts=parts,
         table=sql.Identifier(target.name),
     )
-
-
-def _fingerprint(entity: Entity) -> str:
-    """Of the declared keys: other keys are another index."""
-    return sha256(repr(sorted(entity.search)).encode()).hexdigest()
 
 
 # 4 MB: about 30,000 keys. One short transaction each.

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import cache, cached_property
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from history import diff as differ
 from history import labels, people, quarantined
@@ -18,10 +18,10 @@ from history.people import Author, unnamed
 from history.quarantined import Quarantined, Wanted
 from history.record import ChangeType
 from history.requests import deadline
-from history.timeline import absence, budget
+from history.timeline import budget, neighbours
 from history.timeline.query import Absence, Include
 from history.timeline.reading import Reader
-from history.timeline.row import Located, Pair, parse
+from history.timeline.row import Located, Pair, VersionRow, parse
 
 _NOTHING = Diff((), [])
 
@@ -38,12 +38,24 @@ class LabelledChange(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Version:
+class Made:
+    """Who made a version, and when. updated_at: aware, UTC. service: the one of client_id. author:
+    None where the message named nobody."""
+
+    version: int
+    type: ChangeType
+    updated_at: datetime
+    client_id: str
+    service: Author
+    author: Author | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Version(Made):
     """One version of one entity, compared with the version before it.
 
-    updated_at: aware, UTC. snapshot: JSON text in UTF-8, as the database gives it; data: the same
-    parsed, not to be modified. service: the one of client_id. author: None where the message named
-    nobody.
+    snapshot: JSON text in UTF-8, as the database gives it; data: the same parsed, not to be
+    modified.
     previous_version: the nearest lower version number in the store, previous_updated_at its
     moment; None where there is none. missing: the numbers in between; a range, so that a wide gap
     costs nothing. missing_why: never arrived, or unknown; None where none is missing. older: why
@@ -59,12 +71,6 @@ class Version:
 
     entity: Entity
     id: str
-    version: int
-    type: ChangeType
-    updated_at: datetime
-    client_id: str
-    service: Author
-    author: Author | None
     product_instance_id: str | None
     snapshot: bytes
     data: Json
@@ -154,25 +160,20 @@ class Composer:
             changes = matching_first(self._first, changes)
         listed = budget.listed(changes)
         missing = range(before.version + 1, row.version) if before else range(0)
-        older = None if before else absence.below(self._reader, pair)
+        older = None if before else neighbours.below(self._reader, pair)
         gone = missing or (range(row.version) if older else range(0))
         came = self._came.get(pair.named, {}) if gone else {}
         return Version(
+            **_made(row, self._authors),
             entity=pair.entity,
             id=row.id,
-            version=row.version,
-            type=ChangeType(row.type),
-            updated_at=row.updated_at,
-            client_id=row.client_id,
-            service=self._authors[row.client_id],
-            author=self._authors[row.author] if row.author is not None else None,
             product_instance_id=row.product_instance_id,
             snapshot=row.data,
             data=self.parse(row.data),
             previous_version=before.version if before else None,
             previous_updated_at=before.updated_at if before else None,
             missing=missing,
-            missing_why=absence.between(self._reader, pair),
+            missing_why=neighbours.between(self._reader, pair),
             older=older,
             came={number: each for number, each in came.items() if number in gone},
             patch=patch,
@@ -244,38 +245,33 @@ def _people(pairs: Iterable[Pair]) -> dict[str, Author]:
     return known | people.authors(unknown - known.keys())
 
 
-@dataclass(frozen=True, slots=True)
-class Origin:
+def _made(row: VersionRow, authors: Mapping[str, Author]) -> dict[str, Any]:
+    """The fields of Made."""
+    return {
+        "version": row.version,
+        "type": ChangeType(row.type),
+        "updated_at": row.updated_at,
+        "client_id": row.client_id,
+        "service": authors[row.client_id],
+        "author": None if row.author is None else authors[row.author],
+    }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Origin(Made):
     """The version that set a value. exact: False if an older version, which the store does not
     have, may have set it."""
 
-    version: int
-    type: ChangeType
-    updated_at: datetime
-    client_id: str
-    service: Author
-    author: Author | None
     exact: bool
 
 
 def origins(pairs: Collection[Pair]) -> Mapping[Located, Origin]:
-    """The version of each pair as an origin. No query where all were read
-    before.
-
-    The same pair may be given for many values; it is looked at once.
-    """
+    """The version of each pair as an origin. No query where all were read before. The same pair may
+    be given for many values; it is looked at once."""
     each_once = {pair.row.located: pair for pair in pairs}
     authors = _people(each_once.values())
     return {
-        place: Origin(
-            version=pair.row.version,
-            type=ChangeType(pair.row.type),
-            updated_at=pair.row.updated_at,
-            client_id=pair.row.client_id,
-            service=authors[pair.row.client_id],
-            author=authors[pair.row.author] if pair.row.author is not None else None,
-            exact=_exact(pair),
-        )
+        place: Origin(**_made(pair.row, authors), exact=_exact(pair))
         for place, pair in each_once.items()
     }
 

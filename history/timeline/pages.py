@@ -3,7 +3,7 @@ its children. Page tokens, and the filter by changed path."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import TypeAlias
 
 from django.utils.translation import gettext as _
 
@@ -11,7 +11,7 @@ from history.diff import touches
 from history.entities import Entity
 from history.record import ID_LENGTH
 from history.requests import deadline
-from history.timeline import absence, budget, compose, neighbours
+from history.timeline import budget, compose, neighbours
 from history.timeline.budget import Budget
 from history.timeline.compose import Version
 from history.timeline.query import (
@@ -59,7 +59,7 @@ def page(reader: Reader, query: Query) -> Page:
         if not filtered or not reader.keys(query.entity, [query.id]):
             raise unknown(query.entity.name, query.id, archive=query.archive)
         if not query.archive:
-            absence.check_retention(query.filters)
+            neighbours.check_retention(query.filters)
     return found
 
 
@@ -80,7 +80,7 @@ def application(reader: Reader, query: ApplicationQuery) -> Page:
     if not found.versions and query.page_token is None:
         if not reader.members(query.id):
             raise unknown_application(query.id)
-        absence.check_retention(query.filters)
+        neighbours.check_retention(query.filters)
     return found
 
 
@@ -124,10 +124,10 @@ class _Page:
         size = self._query.page_size
         size, most = (size, size) if self._path is None else (budget.BATCH, budget.SCAN)
         read = _of_entity if isinstance(self._query, Query) else _of_application
-        for slice in read(self._reader, self._query, self.place, size):  # type: ignore[arg-type]
-            if self.add(slice.pairs):
+        for pairs, more in read(self._reader, self._query, self.place, size):  # type: ignore[arg-type]
+            if self.add(pairs):
                 return
-            if slice.more and (self._budget.late or self._examined >= most):
+            if more and (self._budget.late or self._examined >= most):
                 return
         self.place = None
 
@@ -168,14 +168,11 @@ def _touches(path: str, pair: Pair, composer: compose.Composer) -> bool:
     return touches(path, *both, compose.identity(pair.entity))
 
 
-class Slice(NamedTuple):
-    """Some versions in display order. more: whether others follow."""
-
-    pairs: list[Pair]
-    more: bool
+# Versions in display order, and whether others follow.
+Slices: TypeAlias = Iterator[tuple[list[Pair], bool]]
 
 
-def _of_entity(reader: Reader, query: Query, place: Place | None, most: int) -> Iterator[Slice]:
+def _of_entity(reader: Reader, query: Query, place: Place | None, most: int) -> Slices:
     """All versions after a place (None: from the start), without the path filter. most: how many
     are probably wanted at once."""
     filters, named = query.filters, (query.entity, query.id)
@@ -198,14 +195,14 @@ def _of_entity(reader: Reader, query: Query, place: Place | None, most: int) -> 
             keys = Keys(reader.keys(query.entity, [query.id]).get(query.id, []))
         places = [row.located for row in shown]
         for pairs in neighbours.batches(reader, places, {named: keys}, read):
-            yield Slice(pairs, more or pairs[-1].row.located != places[-1])
+            yield pairs, more or pairs[-1].row.located != places[-1]
         if more:
             whole, after, size = False, shown[-1].key, min(most, 2 * len(shown))
 
 
 def _of_application(
     reader: Reader, query: ApplicationQuery, after: Place | None, size: int
-) -> Iterator[Slice]:
+) -> Slices:
     """As above."""
     more = True
     while more:
@@ -214,6 +211,6 @@ def _of_application(
         known = {named: Keys(its) for named, its in keys.items()}
         places = [place for place in shown if place[:2] in known]
         for pairs in neighbours.batches(reader, places, known):
-            yield Slice(pairs, more or pairs[-1].row.located != places[-1])
+            yield pairs, more or pairs[-1].row.located != places[-1]
         if more:
             after = Place.of(shown[-1])

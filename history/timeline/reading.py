@@ -16,11 +16,12 @@ from typing import Final, NamedTuple, TypeAlias
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
-from history import masking, need_to_know
+from history import need_to_know
 from history.diff import BadPath, PathFault
 from history.diff import parse as parse_path
 from history.documents.exactjson import Json
 from history.entities import Entity, root
+from history.masking.documents import leads_into_mark, mask_of, searchable_keys
 from history.masking.reader import Viewer
 from history.need_to_know import Unknown
 from history.timeline.query import ApplicationQuery, BadParameterError, Query
@@ -29,17 +30,15 @@ from history.timeline.row import (
     Located,
     Named,
     Newest,
-    Numbered,
     Place,
     Read,
     VersionRow,
     parse,
 )
-from history.timeline.sources import lists
-from history.timeline.sources.lists import First
+from history.timeline.sources import tables
 from history.timeline.sources.merged import Archived, Merged, Supplement
 from history.timeline.sources.old_service import OldService
-from history.timeline.sources.tables import Tables
+from history.timeline.sources.tables import First, Tables
 
 Rows: TypeAlias = dict[Located, VersionRow]
 _PATH_FAULTS = {
@@ -114,7 +113,7 @@ class Reader:
             applications = dict.fromkeys(row.application for row in found)
             self.viewer.look.read(applications)
             self._permit(applications)
-        mask = masking.mask_of(self.viewer, entity)
+        mask = mask_of(self.viewer, entity)
         if mask is None:
             return found
         return [row._replace(data=mask(row.id, row.data)) for row in found]
@@ -149,7 +148,7 @@ class Reader:
         """The newest document of each of these applications, not masked: for the rule of
         need-to-know, which decides before anything is shown. Without those of which neither the
         store nor the old service has one."""
-        rows = lists.newest_documents(root(), applications)
+        rows = tables.newest_documents(root(), applications)
         found: dict[str, Json | Unknown] = {row.id: parse(row.data) for row in rows}
         return {**self.old.root_documents(set(applications) - found.keys()), **found}
 
@@ -161,7 +160,7 @@ class Reader:
         except BadPath as error:
             text = _PATH_FAULTS[error.fault].format(part=repr(error.part))
             raise BadParameterError("path", text) from None
-        if masking.leads_into_mark(self.viewer, kinds, path):
+        if leads_into_mark(self.viewer, kinds, path):
             text = _("leads into a masked field; ask for the field itself")
             raise BadParameterError("path", text)
 
@@ -232,16 +231,16 @@ class Reader:
     # Lists of the store alone, which leave out what is not `visible`.
 
     def first(self, texts: Sequence[str], ids: Sequence[str], limit: int) -> First:
-        """As lists.first, with the business keys that the viewer may search by."""
-        return lists.first(texts, ids, masking.searchable_keys(self.viewer), limit)
+        """As tables.first, with the business keys that the viewer may search by."""
+        return tables.first(texts, ids, searchable_keys(self.viewer), limit)
 
     def newest_documents(self, entity: Entity, ids: Collection[str]) -> list[VersionRow]:
-        """As lists.newest_documents."""
-        return self._shown(entity, lists.newest_documents(entity, ids))
+        """As tables.newest_documents."""
+        return self._shown(entity, tables.newest_documents(entity, ids))
 
     def newest_keys(self, entity: Entity, ids: Collection[str]) -> dict[str, Newest]:
-        """As lists.newest_keys."""
-        return lists.newest_keys(entity, ids)
+        """As tables.newest_keys."""
+        return tables.newest_keys(entity, ids)
 
     def owners(self, entity: Entity, ids: Collection[str]) -> Mapping[str, set[str]]:
         """The applications that any stored version of each of these belongs to."""
@@ -276,7 +275,3 @@ class Reader:
     def old_keys(self, entity: Entity, id: str) -> list[Key]:
         """The keys of all versions that the old service has."""
         return list(self._source.of(self.old, entity, id)) if self.asks_old_service else []
-
-    def given_twice(self, wanted: Iterable[Numbered]) -> Mapping[Numbered, tuple[datetime, ...]]:
-        """As lists.given_twice."""
-        return lists.given_twice(wanted)

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from base64 import b64decode, b64encode
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import cached_property
@@ -28,7 +28,7 @@ from history.timeline.query import (
     storable,
 )
 from history.timeline.reading import Reader
-from history.timeline.row import Key, VersionRow, parse
+from history.timeline.row import Key, Newest, VersionRow, parse
 
 ID = "id"
 # Of the documents with one value, only those that were seen last are looked at: for each of them
@@ -132,7 +132,7 @@ def search(
     if len(rest) > size:
         marks += b"".join(hit.mark for hit in here)
         following = issue_token(binding, (b64encode(marks).decode(),))
-    return Results(_loaded(here, _rows(reader, here)), following, found.limited)
+    return Results(_loaded(reader, [here])[0], following, found.limited)
 
 
 def search_all(
@@ -140,12 +140,11 @@ def search_all(
 ) -> dict[str, Results]:
     """The first results of each of these texts, without tokens. As many queries as for one."""
     found = _find(reader, list(filter(_searchable, texts)))
-    rows = _rows(reader, [hit for its in found.values() for hit in its.hits[:size]])
-    nothing = Hits([], limited=False)
-    its = {text: found.get(text, nothing) for text in texts}
+    its = [found.get(text, Hits([], limited=False)) for text in texts]
+    loaded = _loaded(reader, [hits[:size] for hits, _ in its])
     return {
-        text: Results(_loaded(hits[:size], rows), None, limited)
-        for text, (hits, limited) in its.items()
+        text: Results(shown, None, limited)
+        for text, shown, (_, limited) in zip(texts, loaded, its, strict=True)
     }
 
 
@@ -154,8 +153,7 @@ def documents(reader: Reader, carriers: Collection[Carrier]) -> dict[Carrier, Js
     it may be older than its newest version. One query for each kind."""
     found: dict[Carrier, Json] = {}
     for entity in ENTITIES:
-        ids = [carrier.id for carrier in carriers if carrier.entity is entity]
-        for row in reader.newest_documents(entity, ids):
+        for row in reader.newest_documents(entity, _of(entity, carriers)):
             found[Carrier(entity, row.id)] = parse(row.data)
     return found
 
@@ -165,16 +163,19 @@ def _searchable(text: str) -> bool:
     return 0 < len(text) <= SEARCH_VALUE_LENGTH and "\0" not in text
 
 
-def _rows(reader: Reader, wanted: Iterable[Found]) -> dict[Carrier, VersionRow]:
-    """The newest versions of these that are still there."""
-    places = [(*each.place, each.newest) for each in wanted if each.newest]
-    return {Carrier(*place[:2]): row for place, row in reader.bodies(places).items()}
-
-
-def _loaded(wanted: Iterable[Found], rows: Mapping[Carrier, VersionRow]) -> tuple[Found, ...]:
-    """These with their newest versions; without what retention has just removed."""
-    there = (each for each in wanted if each.newest is None or each.place in rows)
-    return tuple(replace(each, row=rows.get(each.place)) for each in there)
+def _loaded(reader: Reader, lists: Sequence[Sequence[Found]]) -> list[tuple[Found, ...]]:
+    """These lists with the newest version of each; without what retention has just removed."""
+    every = [hit for its in lists for hit in its]
+    rows = reader.bodies({(*hit.place, hit.newest) for hit in every if hit.newest})
+    there = {Carrier(*place[:2]): row for place, row in rows.items()}
+    return [
+        tuple(
+            replace(hit, row=there.get(hit.place))
+            for hit in its
+            if hit.newest is None or hit.place in there
+        )
+        for its in lists
+    ]
 
 
 class Hits(NamedTuple):
@@ -220,12 +221,7 @@ def _by_key(
         ((value, name, Carrier(BY_NAME[kind], id)) for value, name, kind, id in rows),
         key=lambda each: (each[1], ENTITIES.index(each[2].entity), each[2].id),
     )
-    carriers = {carrier for *_, carrier in documents}
-    newest = {
-        Carrier(entity, id): its
-        for entity in CHILDREN
-        for id, its in reader.newest_keys(entity, _of(entity, carriers)).items()
-    }
+    newest = _newest(reader, {each for *_, each in documents if each.entity.parent})
     grouped: defaultdict[tuple[str, Carrier], dict[Carrier, str]] = defaultdict(dict)
     for value, name, carrier in documents:
         if carrier.entity.parent is None:
@@ -233,18 +229,22 @@ def _by_key(
         elif carrier in newest:
             place = Carrier(root(), newest[carrier].application)
             grouped[value, place].setdefault(carrier, name)
-    places = {place for _value, place in grouped}
-    own = {
-        Carrier(entity, id): its.key
-        for entity in {place.entity for place in places}
+    newest |= _newest(reader, {place for _value, place in grouped})
+    for (value, place), names in grouped.items():
+        own = newest.get(place)
+        known = [own] if own else [newest[each] for each in names if each in newest]
+        if known:
+            moment = max(each.key.updated_at for each in known)
+            key, first = own.key if own else None, next(iter(names.values()))
+            yield value, Found(*place, first, key, moment, tuple(names))
+
+
+def _newest(reader: Reader, places: Collection[Carrier]) -> dict[Carrier, Newest]:
+    return {
+        Carrier(entity, id): its
+        for entity in ENTITIES
         for id, its in reader.newest_keys(entity, _of(entity, places)).items()
     }
-    for (value, place), names in grouped.items():
-        key = own.get(place)
-        moments = [key] if key else [newest[each].key for each in names if each in newest]
-        if moments:
-            moment = max(each.updated_at for each in moments)
-            yield value, Found(*place, next(iter(names.values())), key, moment, tuple(names))
 
 
 def _visible(
@@ -252,8 +252,6 @@ def _visible(
 ) -> dict[str, dict[Carrier, Found]]:
     """The hits that the reader may see. The others are gone before pages are made of them,
     so that no page has a gap and no count tells of them."""
-    if not need_to_know.applies(reader.viewer):
-        return found
     hits = [hit for its in found.values() for hit in its.values()]
     shown = visible(reader, {place for hit in hits for place in (hit.place, *hit.carriers)})
     return {

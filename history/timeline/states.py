@@ -16,7 +16,7 @@ from history.documents.exactjson import Json
 from history.documents.json_pointer import segments
 from history.entities import ENTITIES, Entity
 from history.record import ChangeType
-from history.timeline import absence, compose, neighbours
+from history.timeline import compose, neighbours
 from history.timeline.budget import Budget
 from history.timeline.compose import LabelledChange, Version
 from history.timeline.neighbours import Document
@@ -75,15 +75,20 @@ def twins(reader: Reader, entity: Entity, id: str, number: int) -> list[Twin]:
 def given_twice(
     reader: Reader, shown: Iterable[Version], *, whole: bool
 ) -> Mapping[Numbered, tuple[datetime, ...]]:
-    """Those numbers of these versions that a producer gave more than once, with the times of all
-    versions that have them, the oldest first. whole: these are all versions; otherwise one query
-    for each kind."""
-    times: defaultdict[Numbered, list[datetime]] = defaultdict(list)
+    """The numbers that a producer gave more than once to the entities of these versions, with the
+    times of all versions that have them, the oldest first. whole: these are all versions; otherwise
+    one query for each kind."""
+    keys: defaultdict[Named, list[Key]] = defaultdict(list)
     for each in shown:
-        times[each.entity, each.id, each.version].append(each.updated_at)
-    if not whole:
-        return reader.given_twice(times)
-    return {number: tuple(sorted(found)) for number, found in times.items() if len(found) > 1}
+        keys[each.entity, each.id].append(Key(each.version, each.updated_at))
+    for entity in () if whole else {named[0] for named in keys}:
+        found = reader.keys(entity, [id for kind, id in keys if kind is entity])
+        keys.update(((entity, id), its) for id, its in found.items())
+    times: defaultdict[Numbered, list[datetime]] = defaultdict(list)
+    for named, its in keys.items():
+        for key in sorted(its):
+            times[(*named, key.version)].append(key.updated_at)
+    return {number: tuple(found) for number, found in times.items() if len(found) > 1}
 
 
 def at(reader: Reader, entity: Entity, id: str, moment: datetime) -> tuple[Version, Version | None]:
@@ -95,9 +100,9 @@ def at(reader: Reader, entity: Entity, id: str, moment: datetime) -> tuple[Versi
     key = document.keys.current(moment)
     if key is None:
         lowest = document.lowest()
-        why = absence.before(reader, lowest, moment) if lowest else Absence.REMOVED
+        why = neighbours.before(reader, lowest, moment) if lowest else Absence.REMOVED
         text = _("{kind} {id} at that moment")
-        raise absence.error(why, text.format(kind=entity.name, id=id))
+        raise neighbours.error(why, text.format(kind=entity.name, id=id))
     following = document.keys.after_gap(key.version)
     return (
         _show(document, key, frozenset()),
@@ -164,7 +169,7 @@ def _key_of(document: Document, number: int, made: datetime | None) -> Key:
     if key not in there and key not in _old_twins(document, number):
         text = _("version {n} of {kind} {id} made at {moment}")
         name = text.format(n=number, kind=document.entity.name, id=document.id, moment=made)
-        raise absence.error(Absence.UNKNOWN, name, number)
+        raise neighbours.error(Absence.UNKNOWN, name, number)
     return key
 
 
@@ -192,11 +197,11 @@ def _no_version(document: Document, number: int) -> NotFoundError:
     lower = keys.previous(Key(number, LAST.updated_at))
     if lower is None:
         lowest = document.lowest()
-        why = absence.below(reader, lowest) if lowest else Absence.REMOVED
+        why = neighbours.below(reader, lowest) if lowest else Absence.REMOVED
     elif keys.newest.version > number:
-        why = absence.above(reader, entity, lower, keys.trusted)
+        why = neighbours.above(reader, entity, lower, keys.trusted)
     name = _("version {n} of {kind} {id}").format(n=number, kind=entity.name, id=document.id)
-    return absence.error(why, name, number)
+    return neighbours.error(why, name, number)
 
 
 def masked_values(entity: Entity, data: Json) -> dict[str, str]:
@@ -288,7 +293,7 @@ def application_at(
             fits = budget.takes(part.size) or part.entity.root
             parts.append(part if fits else part.without_snapshot())
         first = [pair for pair in its if pair.named in lowest]
-        whys = [(*pair.named, absence.before(reader, pair, moment)) for pair in first]
+        whys = [(*pair.named, neighbours.before(reader, pair, moment)) for pair in first]
         missing += [MissingPart(entity, part, why) for entity, part, why in whys if why]
         gone -= {pair.named for pair in pairs}
     missing += [MissingPart(*named, Absence.REMOVED) for named in current if named in gone]
@@ -330,4 +335,4 @@ def _nothing(id: str, known: bool, missing: Sequence[MissingPart]) -> NotFoundEr
     if not missing:
         return NoVersionError(_("application {id} did not exist at that moment").format(id=id))
     kept = next((part.why for part in missing if part.why.was_kept), missing[0].why)
-    return absence.error(kept, _("version of application {id} at that moment").format(id=id))
+    return neighbours.error(kept, _("version of application {id} at that moment").format(id=id))

@@ -2,7 +2,7 @@
 
 from history.quarantined import MessagePlace
 from history.trace.fate import Bounds, Fate, Name, State, of_message, of_version, quarantined_fate
-from history.trace.words import plain, said
+from history.trace.words import as_object, plain, said
 
 __all__ = [
     "Bounds",
@@ -10,6 +10,7 @@ __all__ = [
     "MessagePlace",
     "Name",
     "State",
+    "as_object",
     "of_message",
     "of_version",
     "plain",

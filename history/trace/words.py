@@ -115,3 +115,25 @@ def _may_be(fate: Fate, fill: Fill, when: Callable[[datetime], str]) -> list[str
 
 def _figure(number: int) -> str:
     return number_format(number, force_grouping=True)
+
+
+def as_object(fate: Fate, when: Callable[[datetime], str], *, named: bool = True) -> dict[str, Any]:
+    """The fate as JSON values. when: makes a text of a moment. named: whether to say which version
+    a message is."""
+    name, place, may_be = fate.name if named else None, fate.place, fate.may_be
+    return {
+        "state": fate.state.value,
+        "certain": fate.certain,
+        "at": fate.at and when(fate.at),
+        "reason": fate.reason or None,
+        "why": " ".join(said(fate)),
+        "kind": (name.entity or None) if name else None,
+        "id": (name.id or None) if name else None,
+        "version": name.version if name else None,
+        "updatedAt": fate.made_at and when(fate.made_at),
+        "topic": place.topic if place else None,
+        "partition": place.partition if place else None,
+        "offset": place.offset if place else None,
+        "mayBe": may_be
+        and {"unread": may_be.unread, "lost": may_be.lost, "expired": may_be.expired},
+    }

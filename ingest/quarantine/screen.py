@@ -16,6 +16,7 @@ from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.shortcuts import render
 from django.urls import reverse
 from django.utils.safestring import SafeString
+from django.utils.text import capfirst
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 from django.views.decorators.http import require_http_methods
@@ -61,7 +62,9 @@ class Group:
 
     @property
     def words(self) -> str:
-        return str(REASONS.get(self.reason, self.reason))
+        """With a capital letter, unless it begins with the name of a field."""
+        words = str(REASONS.get(self.reason, self.reason))
+        return words if self.field and words.startswith(self.field) else capfirst(words)
 
     @property
     def said(self) -> SafeString:

@@ -106,8 +106,7 @@ HOSTILE: dict[str, tuple[Make, str]] = {
     "key id is a number": (
         lambda i: unsigned({"alg": "RS256", "kid": 7}, i.claims()), "not a JWT"),
     "no key id though there are several keys": (
-        lambda i: i.keys.append(jwk(OTHER_RSA, "second")) or i.token(kid=None),  # type: ignore[func-returns-value]
-        "does not have",
+        lambda i: with_key(i, jwk(OTHER_RSA, "second"), i.token(kid=None)), "does not have",
     ),
     "RS256 with the id of an EC key": (lambda i: i.token(kid="ec"), "does not have"),
     "its own key in the header": (
@@ -119,14 +118,11 @@ HOSTILE: dict[str, tuple[Make, str]] = {
         "does not have",
     ),
     "a key of 1024 bits": (
-        lambda i: i.keys.append(jwk(SMALL_RSA, "small")) or i.token(key=SMALL_RSA, kid="small"),  # type: ignore[func-returns-value]
+        lambda i: with_key(i, jwk(SMALL_RSA, "small"), i.token(key=SMALL_RSA, kid="small")),
         "does not have",
     ),
     "a key for encryption": (
-        lambda i: (
-            i.keys.append(jwk(OTHER_RSA, "enc", use="enc"))  # type: ignore[func-returns-value]
-            or i.token(key=OTHER_RSA, kid="enc")
-        ),
+        lambda i: with_key(i, jwk(OTHER_RSA, "enc", use="enc"), i.token(key=OTHER_RSA, kid="enc")),
         "does not have",
     ),
     "a critical extension": (lambda i: i.token(header={"crit": ["x"], "x": 1}), "JWT|extension"),

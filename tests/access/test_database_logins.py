@@ -13,6 +13,7 @@ from annals.embedded.postgres import Postgres
 from history.database.session import SESSION
 from history.partitions.exclusive import RUN_LOCK
 from tests.consuming import Database, command
+from tests.forked import forking
 from tests.processes import own_database
 
 LOCK_OUT = {
@@ -89,3 +90,16 @@ def test_a_test_database_has_the_rights_of_grants(database: Database) -> None:
         with psycopg.connect(database.url_of(login)) as plain:
             query = "SELECT has_database_privilege(current_database(), 'TEMPORARY')"
             assert plain.execute(query).fetchone() == (allowed,)
+
+
+def test_a_consumer_whose_session_lost_its_settings_does_not_start(
+    database: Database, tmp_path: Path
+) -> None:
+    """A pooler drops them: PgBouncer with ignore_startup_parameters = options."""
+    env = environment(database, logins.CONSUMER, tmp_path)
+    lost = {"history.database.session.SESSION_MARK": "annals.lost"}
+    done = forking().run(
+        "consume", env=env | {"KAFKA_BOOTSTRAP_SERVERS": "127.0.0.1:1"}, constants=lost
+    )
+    assert done.code == 1
+    assert "A pooler between Annals and PostgreSQL drops the settings" in done.err

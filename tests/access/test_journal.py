@@ -209,20 +209,6 @@ def test_an_error_of_the_server(
     assert (row.login, row.outcome, row.status) == ("support", "failed", 500)
 
 
-def test_only_the_values_of_harmless_parameters_are_kept(support: Client) -> None:
-    support.get(
-        f"{API}?pageSize=7&sort=version&from=2026-01-01T00:00:00Z&path=/number&author={SECRET}"
-        "&tz=Europe/Moscow"
-    )
-    support.get(f"/admin/history/?q={SECRET}&page=2")
-    support.get(f"{API}?unknown={SECRET}&from={SECRET}")  # 400
-    first, second, third = rows()
-    assert first.query == f"{API}?pageSize=7&sort=version&from=2026-01-01T00:00:00Z"
-    assert (second.query, third.query) == ("/admin/history/", API)
-    for row in (first, second, third):
-        assert not any("passport" in str(value) for value in vars(row).values())
-
-
 @pytest.mark.parametrize(
     "query, kept",
     [
@@ -234,11 +220,15 @@ def test_only_the_values_of_harmless_parameters_are_kept(support: Client) -> Non
         ("from=3&to=12", "?from=3&to=12"),
         ("include=diff,changes&as=csv", "?include=diff,changes&as=csv"),
         ("login=petrov", ""),
+        (f"author={SECRET}&path=/number&tz=Europe/Moscow&q={SECRET}", ""),
+        ("pageSize=7&from=2026-01-01T00:00:00Z", "?pageSize=7&from=2026-01-01T00:00:00Z"),
+        (f"unknown={SECRET}&from={SECRET}", ""),
     ],
 )
 def test_no_parameter_can_carry_data_of_a_client(query: str, kept: str, support: Client) -> None:
     support.get(f"/admin/{ENTITY}/?{query}")
     assert last().query == f"/admin/{ENTITY}/{kept}"
+    assert not any("passport" in str(value) for value in vars(last()).values())
 
 
 FORGED = [

@@ -121,18 +121,6 @@ def test_each_login_of_the_compose_demo_has_its_role(site: Site) -> None:
     assert site.web.users() == {f"{role}@compose": (False, [role]) for role in ALL_ROLES}
 
 
-def test_keycloak_refuses_a_login_without_a_code_challenge(site: Site) -> None:
-    """So the logins of the other tests had one: PKCE is not only sent, but needed."""
-    asked = requests.get(
-        f"{site.keycloak.issuer}/protocol/openid-connect/auth",
-        params={"client_id": "annals", "response_type": "code", "scope": "openid",
-                "redirect_uri": f"{site.web.url}/oidc/keycloak/callback/"},
-        allow_redirects=False,
-        timeout=20,
-    )  # fmt: skip
-    assert "code_challenge" in asked.headers["Location"]
-
-
 def test_keycloaks_administrator_ends_all_sessions_of_a_person(site: Site) -> None:
     """Keycloak calls once and names one session: the others here are asked about again."""
     end_all = f"/staff/users/{site.keycloak.user('m.petrov')}/logout"

@@ -302,15 +302,6 @@ def test_the_privacy_officer_sees_one_value_with_a_reason(
     assert leaks(officer.get(UNMASK, {"path": "/passport"}).content, SECRETS) == []
 
 
-def test_to_show_the_value_again_is_recorded_again(people: Store) -> None:
-    """By a reload of the answer, which the browser asks about, or by a double click."""
-    officer, form = login("privacy"), {"path": "/passport", "reason": "complaint 17"}
-    for _ in range(2):
-        assert leaks(officer.post(UNMASK, form).content, SECRETS) == ["4509-112233"]
-    found = JournalEntry.objects.filter(action="unmask").values_list("path", "reason")
-    assert list(found) == [("/passport", "complaint 17")] * 2
-
-
 INVISIBLE = ["\u200b", "\u2800", "\u3164", "\u00ad", "\u202e", "."]
 
 
@@ -329,13 +320,15 @@ def test_without_a_reason_nothing_is_unmasked(reason: str, people: Store) -> Non
 def test_the_journal_has_the_path_and_the_reason(people: Store) -> None:
     officer = login("privacy")
     officer.get(ASK)
-    officer.post(UNMASK, {"path": "/passport", "reason": "complaint 17"})
+    for _ in range(2):  # by a reload of the answer, or by a double click
+        shown = officer.post(UNMASK, {"path": "/passport", "reason": "complaint 17"})
+        assert leaks(shown.content, SECRETS) == ["4509-112233"]
     officer.post(UNMASK, {"path": "/passport", "reason": ""})
     login("support").post(UNMASK, {"path": "/passport", "reason": "complaint 17"})
     found = JournalEntry.objects.order_by("at").values_list("action", "outcome", "path", "reason")
     assert list(found) == [
         ("version", "shown", "", ""),
-        ("unmask", "shown", "/passport", "complaint 17"),
+        *[("unmask", "shown", "/passport", "complaint 17")] * 2,
         ("version", "shown", "", ""),  # the page that asks for the reason
         ("unmask", "refused", "", ""),
     ]

@@ -1,8 +1,6 @@
 """The SQL of docs/runbook.md: an operator who follows it sees the sessions of others."""
 
-import re
 from collections.abc import Iterator
-from pathlib import Path
 
 import psycopg
 import pytest
@@ -10,10 +8,12 @@ import pytest
 from annals.embedded import logins, process
 from annals.embedded.postgres import Postgres
 from tests.consuming import Database
+from tests.docs_blocks.pages import SPANS, of
 from tests.processes import own_database
 
-PAGE = (Path(__file__).parents[2] / "docs/runbook.md").read_text()
-BLOCKS = [each.strip().rstrip(";") for each in re.findall(r"```sql\n(.*?)```", PAGE, re.DOTALL)]
+PAGE = "docs/runbook.md"
+BLOCKS = [each.text.strip().rstrip(";") for each in of("sql") if each.page == PAGE]
+QUERIES = [text for page, text in SPANS if page == PAGE and text.startswith("SELECT ")]
 [CREATE] = [each for each in BLOCKS if each.startswith("CREATE ROLE")]
 [SESSIONS] = [each for each in BLOCKS if "pg_blocking_pids" in each]
 # What a cluster is asked needs one: tests/citus.
@@ -22,11 +22,11 @@ SELECTS = [
     SESSIONS,
     *(
         each
-        for each in re.findall(r"`(SELECT [^`]*)`", PAGE)
+        for each in QUERIES
         if not any(name in each for name in (*OF_A_CLUSTER, "access_journal"))
     ),
 ]
-[OF_THE_OWNER] = re.findall(r"`(SELECT [^`]* FROM access_journal [^`]*)`", PAGE)
+[OF_THE_OWNER] = [each for each in QUERIES if " FROM access_journal " in each]
 WORD = process.new_password()
 END = "SELECT pg_terminate_backend(PID)"
 

@@ -1,7 +1,5 @@
 """Hostile Bearer tokens: each is wrong in one thing, and each is refused with the right answer."""
 
-import socket
-import threading
 import time
 from typing import Any
 
@@ -175,36 +173,3 @@ def test_metadata_that_cannot_be_trusted(
     issuer.metadata = metadata
     with pytest.raises(ProviderDownError):
         tokens.bearer(issuer.token(), known)
-
-
-def test_a_provider_that_sends_a_byte_now_and_then_is_cut_off(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """Each read is fast enough; the body would take ten minutes."""
-    monkeypatch.setattr("annals.access.oidc.discovery.CONNECT_SECONDS", 0.3)
-    monkeypatch.setattr("annals.access.oidc.discovery.READ_SECONDS", 0.3)
-    sent, over = [0], threading.Event()
-
-    def serve(listener: socket.socket) -> None:
-        client, _ = listener.accept()
-        with client:
-            client.recv(65_536)
-            client.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 9000\r\n\r\n{")
-            try:
-                while sent[0] < 6_000:
-                    client.sendall(b" ")
-                    sent[0] += 1
-                    over.wait(0.1)
-            except OSError:
-                over.set()
-
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        issuer = f"http://127.0.0.1:{listener.getsockname()[1]}"
-        thread = threading.Thread(target=serve, args=(listener,))
-        thread.start()
-        slow = Provider(name="slow", title="Slow", issuer=issuer, client_id=CLIENT)
-        with pytest.raises(ProviderDownError):
-            Discovery(slow).check()
-        assert over.wait(20)
-        thread.join(20)
-    assert sent[0] < 1_000

@@ -34,7 +34,7 @@ PAGES = {
         "/admin/applications/unseen/",
         "/admin/completeness/",
     ],
-    "privacy": ["/admin/journal/", f"{R1}versions/0/"],
+    "privacy": ["/admin/journal/", f"{R1}versions/0/", f"{R1}versions/0/unmask/?path=/passport"],
     "admin": [
         *("/admin/auth/user/", "/admin/history/person/", "/admin/history/person/add/"),
         *("/admin/history/fieldlabel/", "/admin/gaps/"),

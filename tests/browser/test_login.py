@@ -24,7 +24,6 @@ __all__ = ["postgres"]  # tests/browser has a `server` of its own
 
 pytestmark = [pytest.mark.browser, pytest.mark.system]
 
-CONTRAST = Path(__file__).with_name("contrast.js").read_text()
 # The pages of the provider ask for a font.
 ELSEWHERE = re.compile(r"^(?!http://127\.0\.0\.1[:/])")
 BANK, PARTNER = "Учётная запись банка", "Партнёрский портал"
@@ -43,7 +42,6 @@ class Site:
 
     def shot(self, name: str) -> None:
         """A picture, where ANNALS_TEST_PICTURES names a folder for them."""
-        assert self.page.evaluate(CONTRAST) == [], name
         assert self.page.evaluate("document.documentElement.scrollWidth <= innerWidth"), name
         if folder := os.environ.get("ANNALS_TEST_PICTURES"):
             in_one(self.page, f"{folder}/{name}", "ru")

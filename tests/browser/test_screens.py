@@ -1,7 +1,6 @@
 """What a clerk does in a browser: logs in, finds, reads, pages, filters, with mouse or keys."""
 
 from datetime import timedelta
-from pathlib import Path
 from zoneinfo import ZoneInfo
 
 import pytest
@@ -17,7 +16,6 @@ WHOLE = "/admin/applications/A1/"
 W1 = "/admin/history/product-instance/W1/"
 R1 = "/admin/history/participant-role/R1/"
 NEWEST = T0 + timedelta(hours=119, microseconds=510186)
-CONTRAST = Path(__file__).with_name("contrast.js").read_text()
 RUSSIAN_J = (
     "document.activeElement.dispatchEvent(new KeyboardEvent('keydown', {key: 'о', bubbles: true}))"
 )
@@ -200,15 +198,6 @@ def test_no_cell_of_the_gaps_is_beyond_the_edge(visit: Open) -> None:
     )
 
 
-@pytest.mark.parametrize("theme", ["light", "dark"])
-def test_text_stands_out(visit: Open, theme: str) -> None:
-    page = visit("/admin/", color_scheme=theme)
-    for address in SCREENS:
-        page.goto(address)
-        page.evaluate(UNFOLD)
-        assert page.evaluate(CONTRAST) == [], address
-
-
 def test_theme_and_language_are_switched(visit: Open) -> None:
     page = visit(A1, login="auditor")
     before = page.evaluate("getComputedStyle(document.body).backgroundColor")
@@ -293,13 +282,11 @@ def test_the_privacy_officer_unmasks_one_value(visit: Open) -> None:
     page.click(".unmaskable summary")
     page.click(".unmaskable a")
     expect(page.locator("#id_reason")).to_be_focused()
-    assert page.evaluate(CONTRAST) == []
     page.keyboard.press("Enter")
     expect(page.locator(".unmasked")).to_have_count(0)
     page.keyboard.type("Жалоба клиента")
     page.keyboard.press("Enter")
     expect(page.locator(".unmasked")).to_contain_text("998877")
-    assert page.evaluate(CONTRAST) == []
     page.reload()  # asks, and is recorded again
     expect(page.locator(".unmasked")).to_contain_text("998877")
     page.click("button[name=language][value=en]")
@@ -320,19 +307,9 @@ def test_the_privacy_officer_sees_who_looked(visit: Open) -> None:
     expect(page.locator(".empty")).to_contain_text("Нет записей")
 
 
-def test_every_call_is_drawn_and_one_is_tried(visit: Open) -> None:
-    visit("/admin/")  # the session of the screens is good for the API
+def test_every_call_is_drawn(visit: Open) -> None:
     page = visit("/api/docs/", login="support")
     expect(page.locator(".opblock")).to_have_count(12)
-    call = page.locator("#operations-history-version")
-    call.locator(".opblock-summary-control").click()
-    call.get_by_role("button", name="Try it out").click()
-    call.locator("tr[data-param-name=id] input").fill("A1")
-    call.locator("tr[data-param-name=version] input").fill("7")
-    call.get_by_role("button", name="Execute").click()
-    status = call.locator(".live-responses-table tbody .response-col_status").first
-    expect(status).to_contain_text("200")
-    expect(call.locator(".live-responses-table")).to_contain_text('"rate": "7.5"')
 
 
 def test_newer_versions_are_offered_and_nothing_jumps(visit: Open) -> None:

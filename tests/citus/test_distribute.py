@@ -236,7 +236,7 @@ def test_a_kind_that_was_declared_later_is_named_by_check(
 
 def _is_distributed(citus: Citus) -> None:
     plain = citus.raw()
-    distribution.remember(plain, None)
+    distribution.forget(plain)
     assert distribution.active(plain)
     columns = dict(citus.rows(
         "SELECT logicalrelid::text, column_to_column_name(logicalrelid, partkey)"

@@ -13,7 +13,6 @@ from annals.embedded.broker import Daemon
 from history.documents.jsonb import from_store
 from ingest.source.client import NOT_READABLE
 from tests.consuming import Consumers, Database, send
-from tests.kafka import brokers
 from tests.kafka.raw_producer import raw_producer
 from tests.messages import EXPIRED, HOSTILE, NOW, STRANGE, TOPIC, value
 from tests.processes import consumers, database, server
@@ -150,17 +149,3 @@ def readable(name: bytes) -> bool:
     except UnicodeDecodeError:
         return False
     return True
-
-
-@pytest.mark.parametrize("broker", ["apache"], indirect=True)
-def test_the_time_at_which_the_broker_stored_the_message(
-    consumers: Consumers, database: Database, broker: Daemon
-) -> None:
-    """Of a topic with message.timestamp.type=LogAppendTime, which only Apache Kafka has."""
-    brokers.delete(broker, [TOPIC])
-    brokers.create(broker, [TOPIC], settings={"message.timestamp.type": "LogAppendTime"})
-    with raw_producer(broker.client()) as producer:
-        producer.send(TOPIC, b"bad", timestamp=1)
-    assert consumers.drain("--topics", TOPIC)["quarantined"] == 1
-    [row] = database.quarantined()
-    assert abs(row["timestamp"] - datetime.now(UTC)).total_seconds() < 600

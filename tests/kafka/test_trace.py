@@ -48,20 +48,3 @@ def test_read_not_read_yet_and_deleted_unread(
     assert [state(offset) for offset in (3, 4)] == ["lost", "unread"]
     consumers.drain("--topics", TOPIC)  # now the ledger knows, without the broker
     assert [state(offset) for offset in (3, 4)] == ["lost", "stored"]
-
-
-def test_a_topic_that_was_made_again_is_not_the_one_that_was_read(
-    consumers: Consumers, database: Database, broker: Daemon
-) -> None:
-    def traced(offset: int) -> object:
-        env = consumers.env | {"DATABASE_URL": database.url_of(logins.WEB)}
-        place = ("--topic", TOPIC, "--partition", "0", "--offset", str(offset))
-        return json.loads(command(env, "trace", "--json", *place).stdout)["state"]
-
-    send(broker.client(), *((TOPIC, value(id="A1", version=n)) for n in range(3)))
-    consumers.drain("--topics", TOPIC)
-    assert traced(0) == "stored"
-    brokers.delete(broker, [TOPIC])
-    brokers.create(broker, [TOPIC])
-    send(broker.client(), (TOPIC, value(id="B1", version=0)))
-    assert [traced(offset) for offset in (0, 1)] == ["unread", "unknown"]

@@ -6,7 +6,6 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from configparser import ConfigParser
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -15,6 +14,7 @@ from annals.embedded import logins
 from annals.embedded.broker import Broker
 from annals.embedded.postgres import Postgres
 from scripts.pages import ROOT
+from tests.docs_blocks import pages
 from tests.kafka import brokers
 from tests.kafka.fixtures import embedded
 from tests.outbox import in_place
@@ -23,23 +23,15 @@ from tests.shop.conftest import ENVIRONMENT, SHOP
 
 __all__ = ["embedded", "server"]
 
-PAGE = (ROOT / "docs" / "integrate.md").read_text()
+PAGE = "docs/integrate.md"
+TEXT = (ROOT / PAGE).read_text()
 ADDED = re.compile(r"outbox|OUTBOX|KAFKA|TOPICS|\bRecorded\b|recorded_as|PartOf|OneVersion")
 CHANGED = re.compile(r"class \w+\((Recorded|OneVersion, ModelAdmin)\):")
-BLOCK = re.compile(r"^```(\w+)\n# ([^\n]*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 ANNALS = f'#!/bin/sh\nPYTHONPATH="{ROOT}" exec "{sys.executable}" -P -W ignore -m annals "$@"\n'
 
 
-@dataclass(frozen=True, slots=True)
-class Block:
-    """form: as `sh`. where: its first line, which says where it belongs."""
-
-    form: str
-    where: str
-    text: str
-
-
-BLOCKS = [Block(*found) for found in BLOCK.findall(PAGE)]
+# Its first line says where a block belongs.
+BLOCKS = [each for each in pages.BLOCKS if each.page == PAGE and each.first.startswith("# ")]
 
 
 @pytest.fixture
@@ -80,11 +72,11 @@ def test_the_commands_bring_a_product_of_the_shop_into_annals(
 ) -> None:
     said = ""
     for block in BLOCKS:
-        where = re.match(r"in (?:the )?(service|Annals)\b", block.where)
+        where = re.match(r"# in (?:the )?(service|Annals)\b", block.first)
         if where is None:
             continue
         place = where[1]
-        shell = ["python", "manage.py", "shell"] if block.form == "python" else ["sh", "-eu"]
+        shell = ["python", "manage.py", "shell"] if block.language == "python" else ["sh", "-eu"]
         done = subprocess.run(
             shell,
             input=block.text,
@@ -103,7 +95,8 @@ def test_the_commands_bring_a_product_of_the_shop_into_annals(
 
 
 def test_the_code_is_that_of_the_shop() -> None:
-    shown = {block.where: block.text for block in BLOCKS if (SHOP / block.where).is_file()}
+    parts = [each.text.removeprefix("# ").partition("\n") for each in BLOCKS]
+    shown = {name: text for name, _, text in parts if (SHOP / name).is_file()}
     assert len(shown) == 3
     for name, text in shown.items():
         code = {line.strip() for line in (SHOP / name).read_text().splitlines()}
@@ -111,16 +104,16 @@ def test_the_code_is_that_of_the_shop() -> None:
     every = "".join(shown.values()).splitlines()
     assert sum(bool(ADDED.search(line) and "class " not in line) for line in every) == 10
     assert sum(bool(CHANGED.match(line)) for line in every) == 4
-    assert "These are ten lines and four base classes." in PAGE
+    assert "These are ten lines and four base classes." in TEXT
 
 
 def test_the_declaration_is_that_of_the_shop() -> None:
-    [text] = re.findall(r"^```toml\n(\[.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
+    [text] = re.findall(r"^```toml\n(\[.*?)^```$", TEXT, re.MULTILINE | re.DOTALL)
     assert text in (SHOP / "annals-kinds.toml").read_text()
 
 
 def test_the_unit_runs_the_relay() -> None:
-    [block] = [each for each in BLOCKS if each.form == "ini"]
+    [block] = [each for each in BLOCKS if each.language == "ini"]
     unit = ConfigParser()
     unit.optionxform = str  # type: ignore[method-assign,assignment]
     unit.read_string(block.text)

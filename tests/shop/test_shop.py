@@ -1,7 +1,6 @@
 """Every change in the example shop is one version, with its author."""
 
 import json
-from decimal import Decimal
 from typing import Any
 
 import pytest
@@ -63,26 +62,6 @@ def test_an_order_and_two_of_its_items_changed_in_one_form_are_one_version(anna:
     assert [each["quantity"] for each in before["items"]] == [1, 4]
     assert [each["quantity"] for each in after["items"]] == [2, 6]
     assert (before["total"], after["total"]) == ("4050.00", "7320.00")
-
-
-def test_prices_that_an_action_changes(anna: Client) -> None:
-    from orders.models import Product
-
-    chosen = [str(each.pk) for each in Product.objects.filter(sku__in=["KETTLE-17", "MUG-350"])]
-    action = {"action": "raise_prices", "_selected_action": chosen}
-    answer = anna.post("/admin/orders/product/", action, follow=True)
-    assert "2 prices were changed." in answer.content.decode()
-    for sku, price in (("KETTLE-17", "2614.50"), ("MUG-350", "409.50")):
-        number, author, after = versions(f"product/{sku}")[-1]
-        assert (number, author, after["price"]) == (2, "anna", price)
-    assert len(versions("product/COFFEE-1")) == 1
-
-
-def test_prices_that_the_command_changes(shop: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sys.argv", ["manage.py", "reprice", "10"])
-    call_command("reprice", Decimal(10), verbosity=0)
-    number, author, after = versions("product/GRINDER-2")[-1]
-    assert (number, author, after["price"]) == (2, "manage.py reprice", "3465.00")
 
 
 def test_the_demo_data_has_orders_with_a_history(shop: str) -> None:

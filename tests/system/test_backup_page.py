@@ -2,11 +2,8 @@
 
 import os
 import secrets
-import shutil
 import subprocess
-import tempfile
 from collections.abc import Iterator
-from pathlib import Path
 
 import psycopg
 import pytest
@@ -15,6 +12,7 @@ from annals.embedded import postgres
 from annals.embedded.postgres import Postgres
 from tests.consuming import until
 from tests.docs_blocks.pages import BLOCKS, lines
+from tests.processes import own_server
 
 PAGE = "docs/backup.md"
 PASSWORD = secrets.token_hex(16)
@@ -24,13 +22,8 @@ pytestmark = pytest.mark.system
 
 @pytest.fixture
 def server() -> Iterator[Postgres]:
-    home = Path(tempfile.mkdtemp(prefix="annals-backup-"))
-    home.chmod(0o755)
-    made = Postgres(home / "postgres", {"fsync": "off", "shared_buffers": "16MB"})
-    made.start()
-    yield made
-    made.stop("immediate")
-    shutil.rmtree(home)
+    with own_server({"fsync": "off", "shared_buffers": "16MB"}) as made:
+        yield made
 
 
 def block(first: str) -> list[str]:

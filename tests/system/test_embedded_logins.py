@@ -5,7 +5,6 @@ import os
 import re
 import secrets
 import subprocess
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -18,6 +17,7 @@ from psycopg import errors
 from annals.embedded import logins, postgres
 from annals.embedded.postgres import Postgres
 from tests.consuming import command
+from tests.processes import own_server
 
 DOCKER = Path(__file__).parents[2] / "docker"
 
@@ -27,11 +27,8 @@ pytestmark = pytest.mark.system
 @pytest.fixture
 def server() -> Iterator[Postgres]:
     """A server for one test."""
-    with tempfile.TemporaryDirectory(prefix="annals-logins-") as folder:
-        made = Postgres(Path(folder) / "postgres", {"fsync": "off", "shared_buffers": "64MB"})
-        made.start()
+    with own_server({"fsync": "off", "shared_buffers": "64MB"}) as made:
         yield made
-        made.stop("immediate")
 
 
 def ask(url: str, query: str) -> list[tuple[Any, ...]]:

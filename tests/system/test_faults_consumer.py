@@ -56,20 +56,6 @@ def test_stopped_at_moments_of_a_load(consumers: Consumers, database: Database, 
     complete(consumers, database, feed)
 
 
-def test_sigterm_while_the_broker_is_away(
-    consumers: Consumers, database: Database, feed: Feed, broker: Daemon
-) -> None:
-    running = consumers.start()
-    running.until_reading()
-    feed.send(500)
-    until(lambda: database.read() == 500, running.said)
-    broker.kill()
-    time.sleep(1)
-    summary = running.terminate()
-    assert summary["read"] == 500
-    assert database.stored() == feed.produced
-
-
 @pytest.mark.parametrize("count", [0, 500], ids=["idle", "busy"])
 def test_sigterm_while_the_broker_is_frozen(
     consumers: Consumers, database: Database, feed: Feed, broker: Daemon, count: int

@@ -198,21 +198,6 @@ def maintaining(consumers: Consumers, **env: str) -> Iterator[list[int]]:
         thread.join()
 
 
-def test_days_that_are_missing_and_being_made(
-    consumers: Consumers, database: Database, feed: Feed
-) -> None:
-    consumers.env |= FEW_DAYS
-    feed.dates = [NOW - timedelta(days=number) for number in range(10)]
-    feed.send(1_000)
-    running = consumers.start(DATABASE_URL=database.url_of(logins.OWNER))
-    with maintaining(consumers) as codes, feed.pouring(200):
-        until(lambda: len(codes) > 1 and database.read() > 1_500, running.said, 120)
-    until(lambda: database.read() == feed.produced.total(), running.said)
-    running.terminate()
-    assert 2 not in codes
-    complete(consumers, database, feed)
-
-
 def test_days_detached_while_they_are_written(
     consumers: Consumers, database: Database, feed: Feed
 ) -> None:

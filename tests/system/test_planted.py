@@ -8,12 +8,10 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-import psutil
 import pytest
 
 from annals import env
-from annals.embedded.broker import Broker
-from annals.embedded.postgres import Postgres, Settings
+from annals.embedded.postgres import Settings
 
 ROOT = Path(__file__).resolve().parents[2]
 NOBODY = 65_534
@@ -80,27 +78,3 @@ def test_what_others_can_change_is_refused(folder: Path) -> None:
     (home / "postgres").chmod(0o777)
     with pytest.raises(env.SettingError, match="every user of this machine may write"):
         env.refuse_others_home(home)
-
-
-def test_postgresql_gets_none_of_our_variables(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """It runs as another user, who can read them."""
-    monkeypatch.setenv("ANNALS_KAFKA_SASL_PASSWORD", "not for others")
-    server = Postgres(folder / "postgres", FAST)
-    server.start()
-    try:
-        assert "not for others" not in psutil.Process(server.pid() or 0).environ().values()
-    finally:
-        server.stop("immediate")
-
-
-def test_the_broker_takes_no_settings_from_folders_above_it(folder: Path) -> None:
-    """Another project may have a file .env there."""
-    (folder / ".env").write_text("STORAGE_ENGINE=nowhere://\nRUST_LOG=trace\nTLS_CERT=/nowhere\n")
-    broker = Broker(folder / "home" / "broker")
-    broker.start()
-    try:
-        assert psutil.Process(broker.pid() or 0).cwd() == "/"
-    finally:
-        broker.kill()

@@ -6,7 +6,6 @@ import re
 import signal
 import threading
 from collections.abc import Iterator
-from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -80,28 +79,6 @@ def test_only_the_gateway_of_compose_is_such_a_proxy() -> None:
     assert re.findall(r"set_real_ip_from (.*);", CONFIGURATION.read_text()) == [GATEWAY]
     assert f"gateway: {GATEWAY}" in COMPOSE.read_text()
     assert 'ports: ["127.0.0.1:8000:8080"]' in COMPOSE.read_text()
-
-
-SMUGGLED = {
-    "two lengths": b"Content-Length: 4\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\nGET /x HTTP/1",
-    "a length given twice": b"Content-Length: 0\r\nContent-Length: 40\r\n\r\nGET /x HTTP/1.1\r\n",
-    "a line that ends with LF": b"X: a\nGET /x HTTP/1.1\r\n\r\n",
-    "a name with a space": b"Content-Length : 40\r\n\r\nGET /x HTTP/1.1\r\n",
-}
-
-
-@pytest.mark.parametrize("rest", SMUGGLED.values(), ids=SMUGGLED)
-def test_a_request_hidden_in_another_is_refused_by_the_proxy(front: Web, rest: bytes) -> None:
-    before = len(front.log.read_text())
-    with closing(front.connect()) as one:
-        one.sendall(b"POST /healthz HTTP/1.1\r\nHost: localhost\r\n" + rest)
-        answer = one.makefile("rb").read()
-    assert answer.startswith(b"HTTP/1.1 400")
-    assert answer.count(b"HTTP/1.1") == 1
-    front.get("/nothing")
-    until(lambda: "/nothing" in front.log.read_text()[before:], "no line of the last request")
-    assert "POST" not in front.log.read_text()[before:]
-    assert "/x" not in front.log.read_text()[before:]
 
 
 def test_an_address_has_a_limit_of_connections(front: Web) -> None:

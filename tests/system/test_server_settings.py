@@ -4,11 +4,7 @@ nothing to say of a good server, of compose's and of the demo's."""
 import os
 import re
 import secrets
-import subprocess
-import sys
-import tempfile
 from collections.abc import Iterator
-from pathlib import Path
 
 import psycopg
 import pytest
@@ -18,8 +14,9 @@ from django.db import connection
 from annals.access import grants
 from annals.embedded.postgres import Postgres
 from annals.observe.server_checks import MB, RULES, Fault, Setting, Settings, faults, read
+from tests.consuming import ROOT, command
+from tests.processes import own_server
 
-ROOT = Path(__file__).parents[2]
 BAD: dict[str, str | int] = {
     "shared_buffers": "16MB",
     "max_wal_size": "64MB",
@@ -58,11 +55,8 @@ pytestmark = pytest.mark.system
 
 @pytest.fixture
 def bad_server() -> Iterator[Postgres]:
-    with tempfile.TemporaryDirectory(prefix="annals-check-") as folder:
-        made = Postgres(Path(folder) / "postgres", BAD)
-        made.start()
+    with own_server(BAD) as made:
         yield made
-        made.stop("immediate")
 
 
 def check(server: Postgres, **env: str) -> tuple[int, str]:
@@ -70,15 +64,8 @@ def check(server: Postgres, **env: str) -> tuple[int, str]:
     clean = {name: value for name, value in os.environ.items() if not name.startswith("ANNALS_")}
     given = {"DATABASE_URL": server.url(), "ANNALS_SECRET_KEY": secrets.token_hex(32), **env}
     words = ["check", "--database", "default", "--fail-level", "WARNING"]
-    done = subprocess.run(
-        [sys.executable, "manage.py", *words],
-        cwd=ROOT,
-        env={**clean, "KAFKA_BOOTSTRAP_SERVERS": "127.0.0.1:1", **given},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    )
-    return done.returncode, done.stdout
+    done = command({**clean, "KAFKA_BOOTSTRAP_SERVERS": "127.0.0.1:1", **given}, *words)
+    return done.returncode, done.stdout + done.stderr
 
 
 def test_a_bad_server_is_told_what_to_change_and_the_demo_is_not(

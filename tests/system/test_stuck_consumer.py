@@ -16,17 +16,14 @@ from pathlib import Path
 import psutil
 import psycopg
 import pytest
-from confluent_kafka import Producer
 from prometheus_client.parser import text_string_to_metric_families
 
 from annals import metrics as annals_metrics
 from annals.embedded import process
-from annals.embedded.broker import Daemon
 from history import metrics as history_metrics
 from ingest import metrics as ingest_metrics
 from ingest.consumer.background import BEAT_SECONDS
 from tests.consuming import ROOT, Consumers, Database, Feed, Running, complete, until
-from tests.messages import NOW, value
 from tests.metric_faults import faults
 from tests.processes import consumers, database, feed, server
 
@@ -113,37 +110,6 @@ def test_a_write_that_waits_for_a_lock(
         until(lambda: (scrape(port) or {}).get(UP) == 0, running.said)
     goes_on(database, feed, running, port)
     complete(consumers, database, feed)
-
-
-@pytest.mark.parametrize("writers", [1, 2])
-def test_reading_goes_on_as_soon_as_the_full_batch_is_in_flight(
-    consumers: Consumers, database: Database, feed: Feed, broker: Daemon, writers: int
-) -> None:
-    """It does not wait for that batch, too: then nothing would be decoded while it is written."""
-    env = {"ANNALS_WRITERS": str(writers), "ANNALS_BATCH_ROWS": str(10 * writers)}
-    running, port = started(consumers, feed, **env)
-    until(lambda: database.read() == 10, running.said)
-    producer = Producer({**broker.client(), "acks": "all"})
-    topic = feed.topics[0]
-    insert = (
-        "INSERT INTO product_instance_aud (id, version, updated_at, data, client_id, type)"
-        " VALUES ('held', 7, %s, '{}', '', 1)"
-    )
-    with psycopg.connect(database.url) as key, psycopg.connect(database.url) as ledger:
-        key.execute(insert, (NOW,))
-        ledger.execute("SELECT FROM ingest_ledger WHERE topic = %s FOR UPDATE", (topic,))
-        # Whatever the first batch takes, the second one has the key, and the third has room.
-        for number in range(21):
-            body = value(id="held" if number == 10 else f"d{number:02}")
-            producer.produce(topic, body, partition=0)
-        assert producer.flush(60) == 0
-        until_metric(port, "annals_paused", 0, running)
-        ledger.rollback()
-        until(lambda: (scrape(port) or {}).get("annals_paused") == 0, running.said)
-        assert database.read() < 10 + 21
-        key.rollback()
-    until(lambda: database.read() == 10 + 21, running.said)
-    running.terminate()
 
 
 def backend(database: Database, purpose: str) -> psutil.Process:

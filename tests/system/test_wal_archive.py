@@ -1,15 +1,13 @@
 """A server that cannot archive its WAL: the metric says so, and no longer when it can."""
 
-import tempfile
 from collections.abc import Iterator
-from pathlib import Path
 
 import psycopg
 import pytest
 
-from annals.embedded.postgres import Postgres
 from annals.observe import metrics
 from tests.consuming import until
+from tests.processes import own_server
 
 ARCHIVES = {"archive_mode": "on", "archive_command": "false", "wal_level": "replica"}
 
@@ -19,13 +17,12 @@ pytestmark = pytest.mark.system
 @pytest.fixture
 def plain(monkeypatch: pytest.MonkeyPatch) -> Iterator[psycopg.Connection[tuple[object, ...]]]:
     """The server, in the place of the web's database."""
-    with tempfile.TemporaryDirectory(prefix="annals-wal-") as folder:
-        made = Postgres(Path(folder) / "postgres", {"shared_buffers": "16MB", **ARCHIVES})
-        made.start()
-        with psycopg.connect(made.url(), autocommit=True) as connection:
-            monkeypatch.setattr(metrics, "connection", connection)
-            yield connection
-        made.stop("immediate")
+    with (
+        own_server({"shared_buffers": "16MB", **ARCHIVES}) as made,
+        psycopg.connect(made.url(), autocommit=True) as connection,
+    ):
+        monkeypatch.setattr(metrics, "connection", connection)
+        yield connection
 
 
 def values() -> list[float]:

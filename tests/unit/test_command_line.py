@@ -11,7 +11,6 @@ from django.core.management import CommandError, call_command
 
 from annals import __version__, command_line
 from history.base.table import columns, counted, print_table
-from history.management.progress import progress
 from tests.consuming import ROOT
 
 PROGRAMS = {"manage.py": ["manage.py"], "annals": ["-m", "annals"]}
@@ -135,21 +134,6 @@ command_line.main(["annals", "consume"])
 """
 
 
-REFUSED = """
-import confluent_kafka, sys
-from annals import command_line
-command_line._command = lambda *_: sys.exit("annals: a setting is wrong.")
-command_line.main(["annals", "consume"])
-"""
-
-
-def test_a_consumer_that_is_refused_says_why() -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", REFUSED], cwd=ROOT, capture_output=True, text=True, timeout=60
-    )
-    assert (done.returncode, done.stderr) == (1, "annals: a setting is wrong.\n")
-
-
 def test_an_answer_that_comes_too_late_does_not_crash_the_consumer() -> None:
     done = subprocess.run([sys.executable, "-c", LATE], cwd=ROOT, capture_output=True, timeout=60)
     assert done.returncode == 3, done.stderr
@@ -216,22 +200,7 @@ def test_a_table_is_in_columns_as_wide_as_it_is() -> None:
     ]
 
 
-class Terminal(io.StringIO):
-    def isatty(self) -> bool:
-        return True
-
-
 def test_the_noun_fits_the_number() -> None:
     expected = ["0 days", "1 day", "2 days", "1,234 days"]
     assert [counted(n, "day") for n in (0, 1, 2, 1234)] == expected
     assert [counted(n, "it is", "they are") for n in (1, 2)] == ["1 it is", "2 they are"]
-
-
-def test_progress_is_a_bar_on_a_terminal_and_nothing_elsewhere() -> None:
-    terminal, file = Terminal(), io.StringIO()
-    for out in (terminal, file):
-        with progress("simulate", 1_234, out) as advance:
-            for _ in range(1_234):
-                advance(1)
-    assert "1234/1234" in terminal.getvalue()
-    assert file.getvalue() == ""

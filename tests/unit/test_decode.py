@@ -194,36 +194,6 @@ def test_exponents_of_more_digits_than_can_be_returned(text: bytes) -> None:
     assert reason(numbers(text, 9_000)) is Reason.TOO_LARGE
 
 
-def either_way(body: bytes, topic: str) -> list[object]:
-    """What becomes of a message, and of the same one with a space after it: that is not read in one
-    pass with its snapshot."""
-    found: list[object] = []
-    for each in (body, body + b" "):
-        try:
-            found.append(decode(message(each, topic=topic), WINDOW))
-        except Rejected as error:
-            found.append(error.reason)
-        except Expired as error:
-            found.append(("expired", error.record))
-    return found
-
-
-def test_the_snapshot_at_the_end_of_mutated_messages() -> None:
-    found: set[object] = set()
-    pool = [each for each in fuzz.seeds() if each.endswith(b"}}")]
-    source = random.Random(13)
-    for _ in range(5_000):
-        body = bytearray(source.choice(pool))
-        source.choice(fuzz.MUTATIONS)(source, body, pool)
-        if not body.endswith(b"}}"):
-            body += b"}}"
-        for topic in (TOPIC, CHILD):
-            one_pass, other = either_way(bytes(body), topic)
-            assert one_pass == other, bytes(body)
-            found.add("record" if isinstance(one_pass, Record) else one_pass)
-    assert {"record", Reason.NOT_JSON, Reason.BAD_FIELD} <= found
-
-
 ID = "it must be a text of 1 to 32 characters"
 VERSION = "it must be a whole number from 0 to 2147483647, written in digits without quotes"
 AUTHOR = "it must be a text of up to 64 characters, null or absent"

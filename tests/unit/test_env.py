@@ -32,11 +32,11 @@ def test_every_kind_of_value_is_converted() -> None:
     "name, value, reason",
     [
         ("ANNALS_RETENTION_DAYS", "ninety", "a whole number. "),
-        ("ANNALS_RETENTION_DAYS", "0", "a whole number of at least 1. "),
-        ("ANNALS_SECRET_KEY", "short", "at least 32 characters long. "),
+        ("ANNALS_RETENTION_DAYS", "0", "a whole number >= 1. "),
+        ("ANNALS_SECRET_KEY", "short", "a text of length >= 32. "),
         ("ANNALS_DEMO", "perhaps", "true or false. "),
         ("ANNALS_LOG_LEVEL", "LOUD", "DEBUG, INFO, WARNING, ERROR. "),
-        ("ANNALS_MAX_BAD_RATIO", "0", "a number above 0.0. "),
+        ("ANNALS_MAX_BAD_RATIO", "0", "a number > 0.0. "),
         ("ANNALS_FALLBACK_UNTIL", "soon", "a day, as 2026-12-31. "),
         ("ANNALS_ARCHIVE_URL", "ftp://x", "s3:// or gs://. "),
         ("ANNALS_NEED_TO_KNOW", "rule", "as package.module.function. "),
@@ -122,7 +122,7 @@ OLD = {"ANNALS_FALLBACK_URL": "https://old.example", "ANNALS_FALLBACK_UNTIL": "2
         ("ANNALS_FALLBACK_URL", "old.example", "https://HOST"),
         ("ANNALS_FALLBACK_UNTIL", "", "is missing"),
         ("ANNALS_FALLBACK_UNTIL", "tomorrow", "is wrong"),
-        ("ANNALS_FALLBACK_SECONDS", "0", "a number of at least 0.1. "),
+        ("ANNALS_FALLBACK_SECONDS", "0", "a number >= 0.1. "),
         (
             "ANNALS_FALLBACK_TOKEN_FILE",
             "/nowhere/token",

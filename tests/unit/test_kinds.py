@@ -1,7 +1,6 @@
 """The file of kinds: what it declares, and one clear sentence for each mistake."""
 
 import json
-import re
 from datetime import UTC, date, datetime
 from pathlib import Path
 
@@ -16,6 +15,8 @@ from ingest.source.decode import Decode
 from ingest.source.envelope import Shapes
 from ingest.source.forms import reader
 from ingest.source.message import Message
+from scripts.pages import ROOT
+from tests.docs_blocks.pages import BLOCKS
 
 ORDER = 'name = "order"\ntitle = "Order"\ntopic = "orders"\n'
 PRODUCT = 'name = "product"\ntitle = "Product"\ntopic = "products"\n'
@@ -168,16 +169,14 @@ def test_the_shipped_kinds_are_those_of_the_contract() -> None:
     ]
 
 
-PAGE = Path(__file__).parents[2] / "docs" / "kinds.md"
-BLOCK = re.compile(r"^( *)```(\w*)\n(.*?)^ *```$", re.DOTALL | re.MULTILINE)
+PAGE = "docs/kinds.md"
 WINDOW = Window(date(2026, 1, 1), date(2027, 1, 1))
 # A kind without a parent, whose reader is tested with the page's envelopes.
 TOPIC = BY_NAME["product-instance"].topics[0]
 
 
 def blocks(language: str) -> list[str]:
-    found = BLOCK.findall(PAGE.read_text(encoding="utf-8"))
-    return [re.sub(f"(?m)^{space}", "", text) for space, name, text in found if name == language]
+    return [each.text for each in BLOCKS if (each.page, each.language) == (PAGE, language)]
 
 
 def test_every_message_of_the_page_becomes_the_version_that_it_says(tmp_path: Path) -> None:
@@ -211,6 +210,6 @@ def test_the_sentence_of_the_page_is_the_one_that_is_printed(tmp_path: Path) -> 
         declared.given({"ANNALS_ENTITIES_FILE": str(file)})
     except declared.KindsError as error:
         said = f"annals: {error}".replace(str(file), "/etc/annals/kinds.toml")
-        assert said in PAGE.read_text(encoding="utf-8").splitlines()
+        assert said in (ROOT / PAGE).read_text().splitlines()
     else:
         raise AssertionError("nothing was said")

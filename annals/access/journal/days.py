@@ -13,7 +13,7 @@ from annals.access.models import JournalEntry
 from history.base import clock
 from history.daily import days
 from history.daily.window import Window
-from history.kinds.day_rows import Closed, Column, Form
+from history.kinds.kind import Closed, Column, Form
 from history.models import DaySeal
 from history.partitions import catalog
 from history.partitions.plan import Policy
@@ -28,7 +28,7 @@ SEAL_AFTER_DAYS: Final = 1
 
 @dataclass(frozen=True, slots=True)
 class JournalRows:
-    """history.kinds.day_rows.DayRows of the journal."""
+    """history.kinds.kind.DayRows of the journal."""
 
     name: str = NAME
     table: str = TABLE

@@ -76,7 +76,7 @@ def rows(filters: Filters) -> Iterator[JournalEntry]:
     after: Place | None = None
     while found := page(filters, CHUNK, after):
         yield from found
-        after = place(found[-1])
+        after = found[-1].pk
 
 
 def _readable(row: JournalEntry) -> JournalEntry:
@@ -91,11 +91,6 @@ _TEXTS: Final = tuple(
     for each in JournalEntry._meta.fields
     if isinstance(each, models.CharField | models.TextField)
 )
-
-
-def place(row: JournalEntry) -> Place:
-    """Where a row is in the order of the journal."""
-    return row.at, row.id
 
 
 def _spans(filters: Filters, after: Place | None) -> Iterator[QuerySet[JournalEntry]]:

@@ -75,16 +75,13 @@ class FilterForm(forms.Form):
 
     def filters(self) -> Filters:
         """A field that is wrong does not filter; the form says what is wrong with it."""
-        found = self.cleaned_data
+        found = dict(self.cleaned_data)
+        since, until = found.pop("since", None), found.pop("until", None)
         return Filters(
-            login=found.get("login", ""),
-            entity=found.get("entity", ""),
-            entity_id=found.get("id", ""),
-            application=found.get("application", ""),
-            action=found.get("action", ""),
-            outcome=found.get("outcome", ""),
-            since=_midnight(found.get("since")),
-            until=_midnight(found.get("until"), days=1),
+            entity_id=found.pop("id", ""),
+            since=_midnight(since),
+            until=_midnight(until, days=1),
+            **found,
         )
 
 
@@ -101,7 +98,7 @@ def page(request: HttpRequest) -> HttpResponseBase:
     more = len(found) > PAGE_SIZE
     shown = found[:PAGE_SIZE]
     address = reverse(NAME)
-    older = _token(read.place(shown[-1])) if more else None
+    older = _token(shown[-1].pk) if more else None
     return render(
         request,
         "access/journal.html",

@@ -79,26 +79,13 @@ _BEGINNINGS: Final = (
 )
 # Nothing of an application, of the quarantine or of the journal is here.
 _NO_LOOKS: Final = (
-    "oidc/",
-    "break-glass/",
-    "api/schema/",
-    "api/docs/",
-    "api/v1/completeness",
+    *("oidc/", "break-glass/", "api/schema/", "api/docs/", "api/v1/completeness"),
     *(
         f"admin/{each}"
         for each in (
-            *(
-                "login/",
-                "logout/",
-                "language/",
-                "zone/",
-                "jsi18n/",
-                "completeness/",
-                "operations/",
-                "days/",
-            ),
-            *("history/person/", "history/fieldlabel/", "auth/", "autocomplete/"),
-            *("^(?P<app_label>", "(?P<url>"),
+            *("login/", "logout/", "language/", "zone/", "jsi18n/", "completeness/"),
+            *("operations/", "days/", "history/person/", "history/fieldlabel/", "auth/"),
+            *("autocomplete/", "^(?P<app_label>", "(?P<url>"),
         )
     ),
 )

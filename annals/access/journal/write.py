@@ -179,7 +179,9 @@ class Journal:
         look = request.look = Look()  # type: ignore[attr-defined] # for history.requests.accesses.of
         response = self.get_response(request)
         action = action_of(request)
-        if action is None or _shows_nothing(request, response):
+        # OPTIONS asks which methods there are. A refused one is an attempt.
+        methods = request.method == "OPTIONS" and response.status_code == 204
+        if action is None or methods:
             return response
         try:
             rows = list(entries(request, response, action, look))
@@ -189,11 +191,6 @@ class Journal:
         except (JournalError, Error, psycopg.Error) as error:
             return _without_journal(request, response, error, look)
         return response
-
-
-def _shows_nothing(request: HttpRequest, response: HttpResponse) -> bool:
-    """OPTIONS asks which methods there are. A refused one is an attempt."""
-    return request.method == "OPTIONS" and response.status_code == 204
 
 
 def _without_journal(

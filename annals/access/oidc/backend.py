@@ -40,7 +40,8 @@ def roles_of(provider: Provider, claims: Mapping[str, Any]) -> frozenset[str]:
     """The roles that the groups of these claims give."""
     given = claim(claims, provider.groups_claim)
     groups = [given] if isinstance(given, str) else given if isinstance(given, list) else []
-    return frozenset(provider.roles[each] for each in groups if _known(provider, each))
+    known = (each for each in groups if isinstance(each, str) and each in provider.roles)
+    return frozenset(provider.roles[each] for each in known)
 
 
 def user_of(provider: Provider, claims: Mapping[str, Any]) -> User:
@@ -112,10 +113,6 @@ def _is_first(identity: Identity, login: str) -> bool:
     )
 
 
-def _known(provider: Provider, group: object) -> bool:
-    return isinstance(group, str) and group in provider.roles
-
-
 def _text(value: object) -> str:
     """A claim as one line of text; empty where it is not text."""
     if not isinstance(value, str):
@@ -176,7 +173,9 @@ class ProviderBackend(OIDCAuthenticationBackend):  # type: ignore[misc] # untype
         """Trade the code for tokens."""
         form = {key: value for key, value in payload.items() if value is not None}
         try:
-            return self._discovery.post(self._discovery.endpoint("token_endpoint"), form)
+            return self._discovery.ask(
+                "POST", self._discovery.endpoint("token_endpoint"), data=form
+            )
         except ProviderRefusesError:
             raise tokens.TokenError("The provider does not accept the code.") from None
 
@@ -197,7 +196,9 @@ class ProviderBackend(OIDCAuthenticationBackend):  # type: ignore[misc] # untype
             address = self._discovery.endpoint("userinfo_endpoint")
         except ProviderDownError:
             return {}  # it has none: the ID token says everything
-        found = self._discovery.get(address, {"Authorization": f"Bearer {access_token}"})
+        found = self._discovery.ask(
+            "GET", address, headers={"Authorization": f"Bearer {access_token}"}
+        )
         if found.get("sub") != subject:
             raise tokens.TokenError("The provider's userinfo is about somebody else.")
         return found

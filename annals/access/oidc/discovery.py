@@ -31,37 +31,6 @@ class ProviderRefusesError(ProviderDownError):
     """The provider answers, and says that what it was asked for is wrong (400)."""
 
 
-def ask(provider: Provider, method: str, address: str, **options: Any) -> dict[str, Any]:
-    """The JSON object that the provider answers. Raises ProviderDownError."""
-    until = time.monotonic() + CONNECT_SECONDS + READ_SECONDS
-    try:
-        with (
-            http_call.Session() as session,
-            session.request(
-                method,
-                address,
-                timeout=(CONNECT_SECONDS, READ_SECONDS),
-                verify=str(provider.ca_file) if provider.ca_file else True,
-                allow_redirects=False,
-                stream=True,
-                **options,
-            ) as answer,
-        ):
-            body = http_call.body(answer, LONGEST_ANSWER, until)
-            if answer.status_code == 400:
-                raise ProviderRefusesError(f"{address} answers 400")
-            if answer.status_code != 200:
-                raise ProviderDownError(f"{address} answers {answer.status_code}")
-            found = msgspec.json.decode(body)
-    except http_call.TooLargeError:
-        raise ProviderDownError(f"{address} answers too much") from None
-    except (requests.RequestException, ValueError, RecursionError) as error:
-        raise ProviderDownError(f"{address}: {type(error).__name__}") from None
-    if not isinstance(found, dict):
-        raise ProviderDownError(f"{address} answers no JSON object")
-    return found
-
-
 log = logging.getLogger(__name__)
 
 REMEMBERED_SECONDS: Final = 600.0
@@ -117,10 +86,10 @@ class Discovery:
                 self._lock.release()
         return self._metadata.get(name)
 
-    def check(self) -> None:
-        """Ask the provider now. Raises ProviderDownError: better on a page of ours than as an
-        error of the browser."""
-        self._own()
+    def authorization_endpoint(self) -> str:
+        """Where people log in, asked now. Raises ProviderDownError: better on a page of ours than
+        as an error of the browser."""
+        return _address(self._own(), "authorization_endpoint")
 
     def keys(self, key_id: str | None, trusted: bool = False) -> list[Key]:
         """The signing keys of this id (None: of tokens that name none); empty: there is none.
@@ -153,7 +122,7 @@ class Discovery:
             return
         try:
             metadata = self._own()
-            self._keys = _usable(self.get(_address(metadata, "jwks_uri")))
+            self._keys = _usable(self.ask("GET", _address(metadata, "jwks_uri")))
             self._metadata, self._until = metadata, self._clock() + REMEMBERED_SECONDS
         except ProviderDownError as error:
             log.warning("metadata and keys not read: %s", error)
@@ -163,18 +132,40 @@ class Discovery:
 
     def _own(self) -> dict[str, Any]:
         """The metadata. Raises ProviderDownError."""
-        found = self.get(self.address)
+        found = self.ask("GET", self.address)
         if found.get("issuer") != self.provider.issuer:
             raise ProviderDownError(f"{self.address} is of another issuer: {found.get('issuer')!r}")
         return found
 
-    def get(self, address: str, headers: dict[str, str] | None = None) -> dict[str, Any]:
-        """A JSON object from the provider. Raises ProviderDownError."""
-        return ask(self.provider, "GET", address, headers=headers)
-
-    def post(self, address: str, form: dict[str, str]) -> dict[str, Any]:
-        """The JSON object that answers a form. Raises ProviderDownError."""
-        return ask(self.provider, "POST", address, data=form)
+    def ask(self, method: str, address: str, **options: Any) -> dict[str, Any]:
+        """The JSON object that the provider answers. Raises ProviderDownError."""
+        until = time.monotonic() + CONNECT_SECONDS + READ_SECONDS
+        try:
+            with (
+                http_call.Session() as session,
+                session.request(
+                    method,
+                    address,
+                    timeout=(CONNECT_SECONDS, READ_SECONDS),
+                    verify=str(self.provider.ca_file) if self.provider.ca_file else True,
+                    allow_redirects=False,
+                    stream=True,
+                    **options,
+                ) as answer,
+            ):
+                body = http_call.body(answer, LONGEST_ANSWER, until)
+                if answer.status_code == 400:
+                    raise ProviderRefusesError(f"{address} answers 400")
+                if answer.status_code != 200:
+                    raise ProviderDownError(f"{address} answers {answer.status_code}")
+                found = msgspec.json.decode(body)
+        except http_call.TooLargeError:
+            raise ProviderDownError(f"{address} answers too much") from None
+        except (requests.RequestException, ValueError, RecursionError) as error:
+            raise ProviderDownError(f"{address}: {type(error).__name__}") from None
+        if not isinstance(found, dict):
+            raise ProviderDownError(f"{address} answers no JSON object")
+        return found
 
 
 @cache

@@ -14,7 +14,7 @@ from django.contrib.sessions.backends.base import SessionBase
 from django.contrib.sessions.backends.db import SessionStore
 from django.contrib.sessions.backends.signed_cookies import SessionStore as CookieStore
 from django.core.exceptions import SuspiciousOperation
-from django.db import connection, transaction
+from django.db import transaction
 from django.db.models import Q
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.template.response import TemplateResponse
@@ -29,7 +29,7 @@ from mozilla_django_oidc.views import OIDCAuthenticationCallbackView, OIDCAuthen
 
 from annals.access import sessions
 from annals.access.address import address_of
-from annals.access.models import Identity, ProviderSession
+from annals.access.models import Identity, LogoutToken, ProviderSession
 from annals.access.oidc import tokens
 from annals.access.oidc.backend import NoRoleError, by_name, setting
 from annals.access.oidc.discovery import ProviderDownError
@@ -62,22 +62,19 @@ class Handshake(CookieStore):
             return
         self.save()
         for state in self.states.values():  # the oldest first
-            if len(self._text()) <= LONGEST_COOKIE:
+            if len(self.session_key or "") <= LONGEST_COOKIE:
                 break
             state["next"] = None
             self.save()
         response.set_cookie(
             _name(),
-            self._text(),
+            self.session_key or "",
             max_age=HANDSHAKE_SECONDS,
             path=_path(),
             secure=settings.SESSION_COOKIE_SECURE,
             httponly=True,
             samesite="Lax",
         )
-
-    def _text(self) -> str:
-        return self.session_key or ""
 
 
 def handshake_of(request: HttpRequest) -> Handshake:
@@ -120,8 +117,7 @@ class Login(OIDCAuthenticationRequestView):  # type: ignore[misc] # untyped libr
         discovery = by_name(self.provider)
         try:
             with discovery.logins.taken():
-                discovery.check()
-                self.OIDC_OP_AUTH_ENDPOINT = discovery.endpoint("authorization_endpoint")
+                self.OIDC_OP_AUTH_ENDPOINT = discovery.authorization_endpoint()
         except ProviderDownError as error:
             return _down(request, self.provider, error, request.GET.get("next"))
         self.OIDC_RP_CLIENT_ID = discovery.provider.client_id
@@ -212,15 +208,12 @@ class Callback(OIDCAuthenticationCallbackView):  # type: ignore[misc] # untyped 
         request.session[sessions.PROVIDER] = self.provider
         provider_session: str = request.annals_provider_session
         request.session[sessions.CONFIRMED] = time.time()
-        identity = Identity.objects.get(user=user)
         request.session.save()
-        ProviderSession.objects.update_or_create(
+        ProviderSession.objects.create(
             session_key=request.session.session_key,
-            defaults={
-                "identity": identity,
-                "provider_session": provider_session[:255],
-                "began": timezone.now(),
-            },
+            identity=Identity.objects.get(user=user),
+            provider_session=provider_session[:255],
+            began=timezone.now(),
         )
         log.info(
             "login of %r at %s from %s", *(user.get_username(), self.provider, address_of(request))
@@ -278,13 +271,9 @@ def _end(issuer: str, said: tokens.Logout) -> tuple[int, int]:
 def _use(issuer: str, said: tokens.Logout) -> None:
     digest = hashlib.sha256(f"{issuer}\0{said.id}".encode()).hexdigest()
     until = datetime.fromtimestamp(said.until, UTC)
-    with connection.cursor() as cursor:
-        cursor.execute(
-            "INSERT INTO access_logouttoken (digest, until) VALUES (%s, %s) ON CONFLICT DO NOTHING",
-            [digest, until],
-        )
-        if not cursor.rowcount:
-            raise tokens.TokenError("The token was used before.")
+    _token, is_new = LogoutToken.objects.get_or_create(digest=digest, defaults={"until": until})
+    if not is_new:
+        raise tokens.TokenError("The token was used before.")
 
 
 def _refused(

@@ -5,7 +5,6 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import asdict
 from datetime import date
 from typing import Any, TypeVar
 
@@ -35,7 +34,7 @@ from history.daily.days import is_packed, partition_name
 from history.entities import BY_NAME, BY_TABLE, ENTITIES, Entity
 from history.failure.complaints import Complaint
 from history.failure.sentences import known
-from history.kinds.day_rows import DayRows
+from history.kinds.kind import DayRows
 from history.management.progress import progress
 from history.models import ArchivedDay
 from history.partitions import catalog, show, state
@@ -89,7 +88,8 @@ class Run:
         if self.options["json"]:
             self.stdout.write(json.dumps([show.partition_object(part) for part in parts]))
         else:
-            self._refuse_no_tables(parts)
+            if not parts and (why := schema.of_database()) is not None:
+                raise CommandError(why, returncode=2)  # without the tables there are none
             print_table(self.stdout, show.partitions(parts))
             total = show.size(sum(part.bytes for part in parts))
             self.stdout.write(f"{counted(len(parts), 'partition')}, {total}.")
@@ -102,15 +102,15 @@ class Run:
             action: sum(line.action == action for line in lines)
             for action in ("create", "drop", "keep")
         }
-        room, packed = state.count(connection, plans), packing_days.due(self.policy.today)
+        packed = packing_days.due(self.policy.today)
         if self.options["json"]:
             days = {
                 "oldest": str(self.policy.window.oldest),
                 "newest": str(self.policy.window.newest),
             }
             objects = [show.line_object(line) for line in lines]
-            answer = {"window": days, **counts, "locks": asdict(room), "partitions": objects}
-            answer["pack"] = [partition_name(*place) for place in packed]
+            pack = [partition_name(*place) for place in packed]
+            answer = {"window": days, **counts, "partitions": objects, "pack": pack}
             self.stdout.write(json.dumps(answer))
             return 0
         print_table(self.stdout, show.plan(lines, self.options["each"]))
@@ -122,11 +122,6 @@ class Run:
         )
         for line in packing_days.lines(packed):
             self.stdout.write(line)
-        if not room.enough:
-            self.stdout.write(
-                f"max_locks_per_transaction is {room.configured}; with {room.needed} every "
-                "connection may read a whole table at once (docs/partitions.md)."
-            )
         try:
             clock.check(connection.connection)
         except clock.WrongClockError as error:
@@ -378,11 +373,6 @@ class Run:
     def _entities(self) -> list[Entity]:
         name = self.options["entity"]
         return [BY_NAME[name]] if name else list(ENTITIES)
-
-    def _refuse_no_tables(self, parts: Sequence[catalog.Partition]) -> None:
-        """A database without the tables has no partitions either. Raises CommandError."""
-        if not parts and (why := schema.of_database()) is not None:
-            raise CommandError(why, returncode=2)
 
 
 def _store() -> Store:

@@ -1,6 +1,7 @@
 """What `annals trace` does."""
 
 import json
+from datetime import datetime
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError
@@ -43,7 +44,7 @@ class Run:
         fate = self._of_version(options) if of_version else self._of_message(options)
         with translation.override("en"):
             if options["json"]:
-                self.stdout.write(json.dumps(as_json(fate)))
+                self.stdout.write(json.dumps(_as_object(fate)))
             else:
                 self._print(fate)
 
@@ -88,28 +89,11 @@ class Run:
 
     def _print(self, fate: Fate) -> None:
         self.stdout.write(one_line(f"{fate.state.value}: {' '.join(trace.said(fate))}"))
-        for name, value in as_json(fate).items():
+        for name, value in _as_object(fate).items():
             if value is not None and name not in ("state", "why", "mayBe", "certain"):
                 self.stdout.write(f"  {name}: {one_line(str(value))}")
 
 
-def as_json(fate: Fate) -> dict[str, Any]:
-    """The fate as JSON values, with the names of `GET trace`."""
-    name, place, may_be = fate.name, fate.place, fate.may_be
-    return {
-        "state": fate.state.value,
-        "certain": fate.certain,
-        "at": fate.at and fate.at.isoformat(),
-        "reason": fate.reason or None,
-        "detail": fate.detail or None,
-        "why": " ".join(trace.said(fate)),
-        "kind": (name.entity or None) if name else None,
-        "id": (name.id or None) if name else None,
-        "version": name.version if name else None,
-        "updatedAt": fate.made_at and fate.made_at.isoformat(),
-        "topic": place.topic if place else None,
-        "partition": place.partition if place else None,
-        "offset": place.offset if place else None,
-        "mayBe": may_be
-        and {"unread": may_be.unread, "lost": may_be.lost, "expired": may_be.expired},
-    }
+def _as_object(fate: Fate) -> dict[str, Any]:
+    """As `GET trace`, and what is wrong with a message in quarantine."""
+    return {**trace.as_object(fate, datetime.isoformat), "detail": fate.detail or None}

@@ -29,14 +29,11 @@ class Command(BaseCommand):
             "postgres": embedded.database_server(home),
             "broker": embedded.broker_server(home),
         }
-        if options["action"] == "start":
-            for server in servers.values():
-                server.start()
-        stopping = options["action"] == "stop"
-        stopped = {name for name, server in servers.items() if stopping and server.stop()}
         for name, server in servers.items():
-            if stopping:
-                said = "stopped" if name in stopped else "was not running"
+            if options["action"] == "start":
+                server.start()
+            if options["action"] == "stop":
+                said = "stopped" if server.stop() else "was not running"
             elif server.running():
                 said = f"running, port {server.port()}, pid {server.pid()}, {server.home}"
             else:

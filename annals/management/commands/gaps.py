@@ -8,8 +8,6 @@ from django.core.management.base import BaseCommand
 from history.entities import BY_NAME
 from history.management.numbers import MOST_ID, whole
 
-MOST_LISTED = 10_000
-
 
 class Command(BaseCommand):
     help = (
@@ -21,24 +19,6 @@ class Command(BaseCommand):
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument("--json", action="store_true", help="print JSON")
         commands = parser.add_subparsers(dest="command", metavar="COMMAND")
-        listed = commands.add_parser("list", help="print the gaps, the latest found first")
-        add = listed.add_argument
-        add("--entity", choices=BY_NAME, metavar="KIND", help="only of this kind of entity")
-        add("--client", help="only before versions of this service, by its client id")
-        add("--closed", action="store_true", help="the closed ones instead of the open ones")
-        add(
-            "--limit",
-            type=whole(1, MOST_LISTED),
-            default=100,
-            help="how many at most (default %(default)s)",
-        )
-        add(
-            "--before",
-            type=whole(1, MOST_ID),
-            metavar="ID",
-            help="only gaps with a lower id: the next page",
-        )
-        add("--json", action="store_true", dest="list_json", help="print JSON lines")
         heal = commands.add_parser(
             "heal",
             help="ask the services for the missing versions, by messages to the topic annals.gaps; "
@@ -61,6 +41,6 @@ class Command(BaseCommand):
 
             heal.run(self, **options)
         else:
-            from history.management.actions import gaps
+            from history.management.actions.gaps import bring_up_to_date
 
-            gaps.Run(self).handle(**options)
+            bring_up_to_date(self, as_json=options["json"])

@@ -1,6 +1,6 @@
 """The head of a page: which entity this is, its title and its status."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from datetime import datetime
 from typing import Literal
 
@@ -8,7 +8,7 @@ from django.contrib import admin
 from django.http import HttpRequest
 from django.utils.translation import gettext as _
 
-from history import complete_to, timeline
+from history import complete_to, masking, timeline
 from history.admin.parts import gaps, links
 from history.admin.parts.cards import fields_of, title, utc
 from history.admin.parts.headline import headline, shared, status
@@ -18,6 +18,7 @@ from history.record import ChangeType
 from history.timeline import ApplicationState, Carrier, Reader, Version
 
 OPEN_CHILDREN = 6
+CLIENT = "clientId"  # the key of the client's number among the kinds that come with Annals
 MOST_PARTS = 200  # of an application; a page reads no more
 TabName = Literal["whole", "card", "state", "at"]
 
@@ -100,6 +101,16 @@ def changed_by(version: Version) -> str:
     return (version.author or version.service).name
 
 
+def client_numbers(reader: Reader, entity: Entity, data: Json) -> Iterator[str]:
+    """The numbers of clients in a document, of those that the reader may search by."""
+    allowed = masking.searchable_keys(reader.viewer)
+    for key, pointer in entity.search:
+        value = data.get(pointer[1:]) if isinstance(data, dict) and key == CLIENT else None
+        known = isinstance(value, str | int) and not masking.is_token(str(value))
+        if known and f"{entity.name} {key}" in allowed:
+            yield str(value)
+
+
 def children(reader: Reader, application: ApplicationState) -> list[dict[str, object]]:
     """The children by kind, in the order of CHILDREN; deleted ones at the end. first: those that
     are shown at once; more: the others."""
@@ -112,6 +123,7 @@ def children(reader: Reader, application: ApplicationState) -> list[dict[str, ob
                 "title": headline(child.data or documents.get(Carrier(entity, child.id)))
                 or child.id,
                 "id": child.id,
+                "client": next(client_numbers(reader, entity, child.data), ""),
                 "url": links.timeline(entity, child.id),
                 "deleted": child.type is ChangeType.DELETE,
             }

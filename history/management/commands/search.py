@@ -19,11 +19,7 @@ class Command(BaseCommand):
         index = actions.add_parser(
             "index",
             help="index the stored versions for keys that were declared after they were stored; "
-            "run it when all consumers have the new declaration. It may run next to them, and "
-            "continues where it was interrupted",
-        )
-        index.add_argument(
-            "--again", action="store_true", help="also partitions that are indexed already"
+            "run it when all consumers have the new declaration. It may run next to them",
         )
         index.add_argument("--json", action="store_true", help="JSON on stdout")
 
@@ -34,24 +30,20 @@ class Command(BaseCommand):
 
         done: Counter[str] = Counter(partitions=0, rows=0, keys=0)
         try:
-            _index(done, again=options["again"])
+            _index(done)
         except KeyboardInterrupt:
-            raise CommandError(
-                f"Interrupted after {_sentence(done)} The next run continues there."
-            ) from None
+            raise CommandError(f"Interrupted after {_sentence(done)}") from None
         except DatabaseError as error:
-            raise CommandError(
-                f"{describe(error)}\nIt ended after {_sentence(done)} The next run continues there."
-            ) from None
+            raise CommandError(f"{describe(error)}\nIt ended after {_sentence(done)}") from None
         self.stdout.write(json.dumps(done) if options["json"] else f"Indexed {_sentence(done)}")
 
 
-def _index(done: Counter[str], *, again: bool) -> None:
+def _index(done: Counter[str]) -> None:
     from history.management.progress import progress
     from history.search_index.backfill import backfill, targets
 
-    wanted = targets(again=again)
-    pages = sum(target.pages - target.first for target in wanted)
+    wanted = targets()
+    pages = sum(target.pages for target in wanted)
     with progress("search index, pages of 8 kB", pages, sys.stderr) as advance:
         for target in wanted:
             for step in backfill(target):

@@ -1,12 +1,11 @@
-"""What the SQL on the *_aud tables gives, and how it is run.
+"""The SQL on the *_aud tables, how it is run, and what it gives.
 
 Every statement is prepared and keeps one shape whatever is filtered, because planning a query
 over a hundred partitions costs more than running it. A bound that is not given is infinite.
 """
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from typing import Any, Final, TypeAlias
 
@@ -20,10 +19,10 @@ from psycopg.types.numeric import Int4
 from history.blocks import stored
 from history.database import prepared
 from history.documents.jsonb import from_store, shortened
-from history.entities import Entity
+from history.entities import ENTITIES, PARTS, Entity
 from history.requests import deadline
-from history.timeline.query import Filters
-from history.timeline.row import Key, Read, VersionRow
+from history.timeline.query import Filters, Order, Sort
+from history.timeline.row import Key, Place, Read, VersionRow
 
 
 class _Document(Loader):
@@ -35,27 +34,17 @@ class _Document(Loader):
         return shortened(from_store(bytes(data)))
 
 
-@contextmanager
-def cursors(count: int) -> Iterator[list[psycopg.Cursor[tuple[Any, ...]]]]:
-    """Cursors of Django's own connection with the binary protocol; what is of type text, a
-    document, comes as bytes.
-
-    Errors come out as Django's, so that Django drops a broken connection.
-    """
+def _cursor() -> psycopg.Cursor[tuple[Any, ...]]:
+    """A cursor of Django's own connection with the binary protocol; what is of type text, a
+    document, comes as bytes."""
     deadline.check()
     connection.ensure_connection()
     # Not connection.cursor(): Django's cursor puts the parameters into the text, so that nothing
     # is ever prepared.
-    made = [psycopg.RawCursor(connection.connection, row_factory=tuple_row) for _ in range(count)]
-    for each in made:
-        each.format = Format.BINARY
-        each.adapters.register_loader("text", _Document)
-    with connection.wrap_database_errors:
-        try:
-            yield list(made)
-        finally:
-            for each in made:
-                each.close()
+    made = psycopg.RawCursor(connection.connection, row_factory=tuple_row)
+    made.format = Format.BINARY
+    made.adapters.register_loader("text", _Document)
+    return made
 
 
 # Around a statement that gives rows of versions in order.
@@ -118,17 +107,19 @@ def _as_sent(text: str, values: Values) -> tuple[str, Sequence[object]]:
 
 
 def fetch(text: str, values: Values) -> list[tuple[Any, ...]]:
-    """All rows of a prepared statement."""
-    with cursors(1) as (opened,):
-        return prepared.run(opened, *_as_sent(text, values))
+    """All rows of a prepared statement. Raises Django's errors of the database, so that Django
+    drops a broken connection."""
+    with connection.wrap_database_errors:
+        return prepared.run(_cursor(), *_as_sent(text, values))
 
 
 def together(asked: Sequence[Statement]) -> list[list[tuple[Any, ...]]]:
     """The rows of each of these prepared statements, in one round trip."""
     if len(asked) < 2:
         return [fetch(*each) for each in asked]
-    with cursors(len(asked)) as opened:
-        return prepared.run_together(opened, [_as_sent(*each) for each in asked])
+    with connection.wrap_database_errors:
+        sent = [_as_sent(*each) for each in asked]
+        return prepared.run_together([_cursor() for _ in sent], sent)
 
 
 @cache
@@ -173,7 +164,7 @@ OF_ROW = """version, updated_at, type, client_id, author, {product} AS product, 
 @cache
 def sql(text: str, entity: Entity, **parts: str) -> str:
     """A statement with the entity's table, its versions, the columns of a row alone, the one that
-    names its application, and the given words put in, which may replace these."""
+    names its application, the index of the kind, and the given words, which may replace these."""
     application = None if entity.parent is None else "product_instance_id"
     product = application or "NULL::varchar"
     words = {
@@ -182,6 +173,7 @@ def sql(text: str, entity: Entity, **parts: str) -> str:
         "columns": OF_ROW.format(product=product),
         "product": product,
         "owner": application or "id",
+        "kind": str(ENTITIES.index(entity)),
     }
     return text.format(**words | parts)
 
@@ -199,3 +191,169 @@ def conditions(filters: Filters) -> Values:
         "type": Int4(filters.type or 0),
     }
     return given | {f"any_{name}": getattr(filters, name) is None for name in given}
+
+
+# Only keys are sorted, so that only the shown bodies are read. stored_at is bounded alone, for only
+# then does PostgreSQL leave partitions out.
+_PAGE = """
+    SELECT page.*, body.data, body.packed, body.unpacked FROM (
+        SELECT version, updated_at, type, client_id, author, product, id, in_block, position,
+            stored_at, stored_version
+        FROM {versions} AS stored
+        WHERE id = %(id)s AND stored_at >= %(low)s AND stored_at < %(high)s
+          AND updated_at >= %(since)s AND updated_at < %(until)s AND ({key}) {sign} ({after})
+          {filters}
+        ORDER BY {ordered} LIMIT %(limit)s
+    ) AS page
+    CROSS JOIN LATERAL (
+        SELECT data, packed, unpacked FROM {table}
+        WHERE id = %(id)s AND updated_at = page.stored_at AND version = page.stored_version LIMIT 1
+    ) AS body
+    ORDER BY {ordered}
+"""
+
+# The rows that have the newest versions below a place, where nothing else is asked of these: as
+# many rows that are below it, and the blocks of its day that only begin below it.
+_BELOW = """(
+    (SELECT * FROM {table} WHERE {owner} = %(id)s AND updated_at >= %(since)s
+        AND updated_at <= %(after_updated_at)s AND ({key}) < ({after})
+        ORDER BY {ordered} LIMIT %(limit)s)
+    UNION ALL
+    SELECT * FROM {table} WHERE {owner} = %(id)s AND updated_at >= %(after_updated_at)s
+        AND updated_at < %(high)s AND packed IS NOT NULL AND ({key}) >= ({after})
+        AND 'epoch'::timestamptz + moments[1] * interval '1 microsecond' <= %(after_updated_at)s
+)"""
+
+KEYS = """
+    SELECT id, version, updated_at FROM {versions} AS stored
+    WHERE id = ANY(%(ids)s) AND stored_at <= %(last)s
+"""
+
+_DOCUMENTS = """
+    SELECT * FROM unnest(%(ids)s::varchar[], %(moments)s::timestamptz[], %(numbers)s::int4[])
+        WITH ORDINALITY AS wanted(id, updated_at, version, place)
+    JOIN {rows} AS stored USING (id, updated_at, version)
+    ORDER BY {ordered} OFFSET 0
+"""
+# As far as a row has their key. The bounds leave out the days of none of them, before anything is
+# planned or prepared for them. OFFSET 0 above: Citus puts what the shards gave in this order, and
+# goes on with that.
+_BY_ROW = "(SELECT {columns} FROM {table} WHERE updated_at BETWEEN %(first)s AND %(last)s)"
+# The blocks that may have the others: of each document and day those between two moments.
+_BY_BLOCK = """(
+    SELECT {table}.* FROM unnest(%(of)s::varchar[], %(lows)s::timestamptz[],
+        %(highs)s::timestamptz[], %(ends)s::timestamptz[]) AS span(of, low, high, next_day)
+    JOIN {table} ON id = of AND updated_at >= low AND updated_at < next_day AND packed IS NOT NULL
+        AND high >= 'epoch'::timestamptz + moments[1] * interval '1 microsecond'
+    WHERE updated_at >= %(first)s AND updated_at < %(end)s
+)"""
+# All of a block together, so that it is sent once.
+_BLOCK_BY_BLOCK = "min(place) OVER (PARTITION BY id, stored_at, stored_version), place"
+
+OWNERS = "SELECT DISTINCT id, {owner} FROM {table} WHERE id = ANY(%(ids)s)"
+
+# The keys are one row: of 10,000 rows with all columns most would be empty.
+NEWEST = """
+    WITH keys AS MATERIALIZED (
+        SELECT version, updated_at, type, client_id, author, product, id, in_block, position,
+            stored_at, stored_version
+        FROM {versions} AS stored WHERE id = %(id)s
+    )
+    SELECT bodies.*, NULL::int4[], NULL::timestamptz[] FROM ({bodies}) AS bodies
+    UNION ALL
+    SELECT NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
+        NULL, NULL, NULL, NULL,
+        array_agg(version), array_agg(updated_at) FROM keys
+"""
+UP_TO = """
+    SELECT place.*, body.data, body.packed, body.unpacked FROM (
+        SELECT DISTINCT place.*
+        FROM unnest(%(numbers)s::int4[], %(moments)s::timestamptz[]) AS wanted(version, moment)
+        CROSS JOIN LATERAL (
+            SELECT * FROM keys
+            WHERE keys.version <= wanted.version AND keys.updated_at <= wanted.moment
+            ORDER BY version DESC, updated_at DESC LIMIT %(count)s
+        ) AS place ORDER BY version DESC, updated_at DESC
+    ) AS place
+    CROSS JOIN LATERAL (
+        SELECT data, packed, unpacked FROM {table}
+        WHERE id = %(id)s AND updated_at = place.stored_at AND version = place.stored_version
+        LIMIT 1
+    ) AS body
+"""
+
+# The rows of one kind in a merged timeline, marked with the index of the kind.
+_SHARE = """
+    (SELECT {kind} AS kind, id, version, updated_at FROM {versions} AS stored
+     WHERE {whose} = %(id)s AND stored_at >= %(low)s AND stored_at < %(high)s
+       AND updated_at >= %(since)s AND updated_at < %(until)s AND ({key}) {sign} ({after}) {filters}
+     ORDER BY {ordered} LIMIT %(limit)s)
+"""
+
+# With the keys of all versions of what is on the page: which version comes before each of them.
+_MERGED = """
+    WITH page AS MATERIALIZED (
+        SELECT row_number() OVER () AS place, ordered.* FROM (
+            SELECT kind, id, version, updated_at FROM ({shares}) AS merged
+            ORDER BY updated_at {order}, kind {order}, id {order}, version {order} LIMIT %(limit)s
+        ) AS ordered
+    )
+    SELECT place, kind, id, version, updated_at FROM page {keys}
+"""
+
+_KEYS_OF_PAGE = """
+    UNION ALL SELECT NULL, {kind}, id, version, updated_at FROM {versions} AS stored
+    WHERE id = ANY(ARRAY(SELECT DISTINCT id FROM page WHERE kind = {kind}))
+"""
+
+# All keys of an application, and of the children that name it in any stored version.
+OF_ROOT = "SELECT {kind}, id, version, updated_at FROM {versions} AS stored WHERE id = %(id)s"
+OF_CHILD = """
+    SELECT {kind}, id, version, updated_at FROM {versions} AS stored
+    WHERE id = ANY(ARRAY(SELECT DISTINCT id FROM {table} WHERE product_instance_id = %(id)s))
+"""
+
+
+@cache
+def of_entity(entity: Entity, sort: Sort, order: Order, below: bool) -> str:
+    """The statement of a page. below: of the rows of _BELOW."""
+    names = ["updated_at", "version"] if sort is Sort.UPDATED_AT else ["version", "updated_at"]
+    words = _order(names, order)
+    if below:
+        rows = sql(_BELOW, entity, **words | {"owner": "id"})
+        words["versions"] = stored.versions(entity, rows)
+    return sql(_PAGE, entity, filters=FILTERS, **words)
+
+
+@cache
+def of_application(order: Order, below: bool) -> str:
+    """The statement of a page of an application. below: as above."""
+    shares, keys = [], []
+    for entity in PARTS:
+        words = _order(Place._fields, order, str(ENTITIES.index(entity)))
+        if below:
+            words["versions"] = stored.versions(entity, sql(_BELOW, entity, **words))
+        whose = "product" if entity.parent else "id"
+        shares.append(sql(_SHARE, entity, whose=whose, filters=FILTERS, **words))
+        keys.append(sql(_KEYS_OF_PAGE, entity))
+    return _MERGED.format(shares=" UNION ALL ".join(shares), order=order.value, keys="".join(keys))
+
+
+def _order(names: Sequence[str], order: Order, kind: str = "") -> dict[str, str]:
+    """The words that bring what comes after a place into an order. names: by which it is ordered.
+    kind: the index of the kind whose rows these are, a constant."""
+    return {
+        "key": ", ".join(kind if name == "kind" else name for name in names),
+        "after": ", ".join(f"%(after_{name})s" for name in names),
+        "ordered": ", ".join(f"{name} {order.value}" for name in names if name != "kind"),
+        "sign": "<" if order is Order.DESC else ">",
+    }
+
+
+@cache
+def documents(entity: Entity, blocks: bool) -> str:
+    """The statement of versions by their keys: as far as a row has the key, or those in blocks."""
+    rows, ordered = sql(_BY_ROW, entity), "place"
+    if blocks:
+        rows, ordered = stored.versions(entity, sql(_BY_BLOCK, entity)), _BLOCK_BY_BLOCK
+    return sql(_DOCUMENTS, entity, rows=rows, ordered=ordered)

@@ -1,176 +1,19 @@
-"""The source of what this installation stores: the *_aud tables, on one server or on a cluster."""
+"""The source of what this installation stores: the *_aud tables, on one server or on a cluster;
+and lists of its entities."""
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Sequence
 from datetime import UTC, datetime, time, timedelta
-from functools import cache
-from typing import Any
+from itertools import chain
+from typing import Any, NamedTuple
 
 from psycopg.types.numeric import Int4
 
-from history.blocks import stored
-from history.entities import ENTITIES, PARTS, Entity
+from history.entities import CHILDREN, ENTITIES, PARTS, ROOT, Entity
 from history.timeline.query import ApplicationQuery, Filters, Order, Query, Sort
-from history.timeline.row import FIRST, LAST, Key, Located, Named, Place, Read, VersionRow
+from history.timeline.row import FIRST, LAST, Key, Located, Named, Newest, Place, Read, VersionRow
 from history.timeline.sources import statements
 from history.timeline.sources.statements import Statement, Values, sql
-
-# Only keys are sorted, so that only the shown bodies are read. stored_at is bounded alone, for only
-# then does PostgreSQL leave partitions out.
-_PAGE = """
-    SELECT page.*, body.data, body.packed, body.unpacked FROM (
-        SELECT version, updated_at, type, client_id, author, product, id, in_block, position,
-            stored_at, stored_version
-        FROM {versions} AS stored
-        WHERE id = %(id)s AND stored_at >= %(low)s AND stored_at < %(high)s
-          AND updated_at >= %(since)s AND updated_at < %(until)s AND ({key}) {sign} ({after})
-          {filters}
-        ORDER BY {ordered} LIMIT %(limit)s
-    ) AS page
-    CROSS JOIN LATERAL (
-        SELECT data, packed, unpacked FROM {table}
-        WHERE id = %(id)s AND updated_at = page.stored_at AND version = page.stored_version LIMIT 1
-    ) AS body
-    ORDER BY {ordered}
-"""
-
-# The rows that have the newest versions below a place, where nothing else is asked of these: as
-# many rows that are below it, and the blocks of its day that only begin below it.
-_BELOW = """(
-    (SELECT * FROM {table} WHERE {owner} = %(id)s AND updated_at >= %(since)s
-        AND updated_at <= %(after_updated_at)s AND ({key}) < ({after})
-        ORDER BY {ordered} LIMIT %(limit)s)
-    UNION ALL
-    SELECT * FROM {table} WHERE {owner} = %(id)s AND updated_at >= %(after_updated_at)s
-        AND updated_at < %(high)s AND packed IS NOT NULL AND ({key}) >= ({after})
-        AND 'epoch'::timestamptz + moments[1] * interval '1 microsecond' <= %(after_updated_at)s
-)"""
-
-_KEYS = """
-    SELECT id, version, updated_at FROM {versions} AS stored
-    WHERE id = ANY(%(ids)s) AND stored_at <= %(last)s
-"""
-
-_DOCUMENTS = """
-    SELECT * FROM unnest(%(ids)s::varchar[], %(moments)s::timestamptz[], %(numbers)s::int4[])
-        WITH ORDINALITY AS wanted(id, updated_at, version, place)
-    JOIN {rows} AS stored USING (id, updated_at, version)
-    ORDER BY {ordered} OFFSET 0
-"""
-# As far as a row has their key. The bounds leave out the days of none of them, before anything is
-# planned or prepared for them. OFFSET 0 above: Citus puts what the shards gave in this order, and
-# goes on with that.
-_BY_ROW = "(SELECT {columns} FROM {table} WHERE updated_at BETWEEN %(first)s AND %(last)s)"
-# The blocks that may have the others: of each document and day those between two moments.
-_BY_BLOCK = """(
-    SELECT {table}.* FROM unnest(%(of)s::varchar[], %(lows)s::timestamptz[],
-        %(highs)s::timestamptz[], %(ends)s::timestamptz[]) AS span(of, low, high, next_day)
-    JOIN {table} ON id = of AND updated_at >= low AND updated_at < next_day AND packed IS NOT NULL
-        AND high >= 'epoch'::timestamptz + moments[1] * interval '1 microsecond'
-    WHERE updated_at >= %(first)s AND updated_at < %(end)s
-)"""
-# All of a block together, so that it is sent once.
-_BLOCK_BY_BLOCK = "min(place) OVER (PARTITION BY id, stored_at, stored_version), place"
-
-_OWNERS = "SELECT DISTINCT id, {owner} FROM {table} WHERE id = ANY(%(ids)s)"
-
-# The keys are one row: of 10,000 rows with all columns most would be empty.
-_NEWEST = """
-    WITH keys AS MATERIALIZED (
-        SELECT version, updated_at, type, client_id, author, product, id, in_block, position,
-            stored_at, stored_version
-        FROM {versions} AS stored WHERE id = %(id)s
-    )
-    SELECT bodies.*, NULL::int4[], NULL::timestamptz[] FROM ({bodies}) AS bodies
-    UNION ALL
-    SELECT NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
-        NULL, NULL, NULL, NULL,
-        array_agg(version), array_agg(updated_at) FROM keys
-"""
-_UP_TO = """
-    SELECT place.*, body.data, body.packed, body.unpacked FROM (
-        SELECT DISTINCT place.*
-        FROM unnest(%(numbers)s::int4[], %(moments)s::timestamptz[]) AS wanted(version, moment)
-        CROSS JOIN LATERAL (
-            SELECT * FROM keys
-            WHERE keys.version <= wanted.version AND keys.updated_at <= wanted.moment
-            ORDER BY version DESC, updated_at DESC LIMIT %(count)s
-        ) AS place ORDER BY version DESC, updated_at DESC
-    ) AS place
-    CROSS JOIN LATERAL (
-        SELECT data, packed, unpacked FROM {table}
-        WHERE id = %(id)s AND updated_at = place.stored_at AND version = place.stored_version
-        LIMIT 1
-    ) AS body
-"""
-
-# The rows of one kind in a merged timeline, marked with the index of the kind.
-_SHARE = """
-    (SELECT {kind} AS kind, id, version, updated_at FROM {versions} AS stored
-     WHERE {whose} = %(id)s AND stored_at >= %(low)s AND stored_at < %(high)s
-       AND updated_at >= %(since)s AND updated_at < %(until)s AND ({key}) {sign} ({after}) {filters}
-     ORDER BY {ordered} LIMIT %(limit)s)
-"""
-
-# With the keys of all versions of what is on the page: which version comes before each of them.
-_MERGED = """
-    WITH page AS MATERIALIZED (
-        SELECT row_number() OVER () AS place, ordered.* FROM (
-            SELECT kind, id, version, updated_at FROM ({shares}) AS merged
-            ORDER BY updated_at {order}, kind {order}, id {order}, version {order} LIMIT %(limit)s
-        ) AS ordered
-    )
-    SELECT place, kind, id, version, updated_at FROM page {keys}
-"""
-
-_KEYS_OF_PAGE = """
-    UNION ALL SELECT NULL, {kind}, id, version, updated_at FROM {versions} AS stored
-    WHERE id = ANY(ARRAY(SELECT DISTINCT id FROM page WHERE kind = {kind}))
-"""
-
-# All keys of an application, and of the children that name it in any stored version.
-_OF_ROOT = "SELECT {kind}, id, version, updated_at FROM {versions} AS stored WHERE id = %(id)s"
-_OF_CHILD = """
-    SELECT {kind}, id, version, updated_at FROM {versions} AS stored
-    WHERE id = ANY(ARRAY(SELECT DISTINCT id FROM {table} WHERE product_instance_id = %(id)s))
-"""
-
-
-@cache
-def _of_entity(entity: Entity, sort: Sort, order: Order, below: bool) -> str:
-    """The statement of a page. below: of the rows of _BELOW."""
-    names = ["updated_at", "version"] if sort is Sort.UPDATED_AT else ["version", "updated_at"]
-    words = _order(names, order)
-    if below:
-        rows = sql(_BELOW, entity, **words | {"owner": "id"})
-        words["versions"] = stored.versions(entity, rows)
-    return sql(_PAGE, entity, filters=statements.FILTERS, **words)
-
-
-@cache
-def _of_application(order: Order, below: bool) -> str:
-    """The statement of a page of an application. below: as above."""
-    shares, keys = [], []
-    for entity in PARTS:
-        kind, whose = str(ENTITIES.index(entity)), "product" if entity.parent else "id"
-        words = _order(Place._fields, order, kind)
-        if below:
-            words["versions"] = stored.versions(entity, sql(_BELOW, entity, **words))
-        filters = statements.FILTERS
-        shares.append(sql(_SHARE, entity, kind=kind, whose=whose, filters=filters, **words))
-        keys.append(sql(_KEYS_OF_PAGE, entity, kind=kind))
-    return _MERGED.format(shares=" UNION ALL ".join(shares), order=order.value, keys="".join(keys))
-
-
-def _order(names: Sequence[str], order: Order, kind: str = "") -> dict[str, str]:
-    """The words that bring what comes after a place into an order. names: by which it is ordered.
-    kind: the index of the kind whose rows these are, a constant."""
-    return {
-        "key": ", ".join(kind if name == "kind" else name for name in names),
-        "after": ", ".join(f"%(after_{name})s" for name in names),
-        "ordered": ", ".join(f"{name} {order.value}" for name in names if name != "kind"),
-        "sign": "<" if order is Order.DESC else ">",
-    }
 
 
 def _values(
@@ -202,7 +45,7 @@ class Tables:
         fewer where their documents are larger than READ_BYTES. The path filter is not applied."""
         filters, order, by_time = query.filters, query.order, query.sort is Sort.UPDATED_AT
         below = by_time and order is Order.DESC and not filters.by_row
-        text = _of_entity(query.entity, query.sort, order, below)
+        text = statements.of_entity(query.entity, query.sort, order, below)
         place = Place(after.updated_at, 0, "", after.version)
         values = _values(query.id, filters, order, place, limit, by_time=by_time)
         return statements.read(query.entity, text, values)
@@ -210,7 +53,7 @@ class Tables:
     def keys(self, entity: Entity, ids: Collection[str]) -> dict[str, list[Key]]:
         """The keys of all versions of these entities, ascending. One that has none is not there."""
         values = {"ids": list(ids), "last": LAST.updated_at}
-        found = statements.fetch(sql(_KEYS, entity), values)
+        found = statements.fetch(sql(statements.KEYS, entity), values)
         return {id: its for (_, id), its in _by_entity((entity, *row) for row in found).items()}
 
     def documents(self, wanted: Iterable[Located]) -> Read:
@@ -240,7 +83,7 @@ class Tables:
         """All keys of an entity, ascending, and its highest versions up to each of these numbers
         and moments, this many of each, as far as one statement may bring them."""
         bodies, values = statements.bounded(
-            sql(_UP_TO, entity),
+            sql(statements.UP_TO, entity),
             {
                 "id": id,
                 "numbers": [Int4(key.version) for key in below],
@@ -251,7 +94,7 @@ class Tables:
         keys: list[Key] = []
         found: list[tuple[Any, ...]] = []
         for *body, numbers, moments in statements.fetch(
-            sql(_NEWEST, entity, bodies=bodies), values
+            sql(statements.NEWEST, entity, bodies=bodies), values
         ):
             if numbers is not None:
                 keys = sorted(map(Key, numbers, moments))
@@ -264,18 +107,18 @@ class Tables:
         stands alone."""
         found: dict[str, set[str]] = {}
         if not entity.alone:
-            for id, application in statements.fetch(sql(_OWNERS, entity), {"ids": list(ids)}):
+            for id, application in statements.fetch(
+                sql(statements.OWNERS, entity), {"ids": list(ids)}
+            ):
                 found.setdefault(id, set()).add(application)
         return found
 
     def members(self, application: str) -> dict[Named, list[Key]]:
         """The application and the children that name it in any version: of each the keys of all
         versions, ascending."""
-        texts = [
-            sql(_OF_ROOT if entity.root else _OF_CHILD, entity, kind=str(ENTITIES.index(entity)))
-            for entity in PARTS
-        ]
-        found = statements.fetch(" UNION ALL ".join(texts), {"id": application})
+        texts = [statements.OF_ROOT if kind.root else statements.OF_CHILD for kind in PARTS]
+        text = " UNION ALL ".join(map(sql, texts, PARTS))
+        found = statements.fetch(text, {"id": application})
         return _by_entity((ENTITIES[kind], *row) for kind, *row in found)
 
     def of_application(
@@ -287,7 +130,7 @@ class Tables:
         backwards = order is Order.DESC
         start = LAST.updated_at if backwards else FIRST.updated_at
         values = _values(query.id, filters, order, after or Place(start, -1, "", -1), limit)
-        text = _of_application(order, backwards and not filters.by_row)
+        text = statements.of_application(order, backwards and not filters.by_row)
         found = statements.fetch(text, values)
         page = sorted(row for row in found if row[0] is not None)
         rest = ((ENTITIES[kind], *row) for number, kind, *row in found if number is None)
@@ -302,20 +145,12 @@ def _next_day(moment: datetime) -> datetime:
     return datetime.combine(moment.astimezone(UTC) + timedelta(days=1), time(), UTC)
 
 
-@cache
-def _documents(entity: Entity, blocks: bool) -> str:
-    rows, ordered = sql(_BY_ROW, entity), "place"
-    if blocks:
-        rows, ordered = stored.versions(entity, sql(_BY_BLOCK, entity)), _BLOCK_BY_BLOCK
-    return sql(_DOCUMENTS, entity, rows=rows, ordered=ordered)
-
-
 def _by_row(entity: Entity, wanted: Sequence[Located]) -> Statement:
     """The statement that gives these versions as far as a row has their key."""
     values = _keys(wanted)
     moments = [key.updated_at for *_, key in wanted]
     values |= {"first": min(moments), "last": max(moments)}
-    return _documents(entity, blocks=False), values
+    return statements.documents(entity, blocks=False), values
 
 
 def _by_block(entity: Entity, wanted: Sequence[Located]) -> Statement:
@@ -333,7 +168,7 @@ def _by_block(entity: Entity, wanted: Sequence[Located]) -> Statement:
         "first": min(lows),
         "end": max(ends),
     }
-    return _documents(entity, blocks=True), values
+    return statements.documents(entity, blocks=True), values
 
 
 def _keys(wanted: Sequence[Located]) -> dict[str, object]:
@@ -351,4 +186,92 @@ def _by_entity(rows: Iterable[tuple[Any, ...]]) -> dict[Named, list[Key]]:
         found.setdefault((entity, id), []).append(Key(version, at))
     for keys in found.values():
         keys.sort()
+    return found
+
+
+# Lists of the store alone: history.timeline.search leaves out what the reader may not see.
+
+_NEWEST_KEYS = """
+    SELECT DISTINCT ON (id) id, version, updated_at, {owner} FROM {table} WHERE id = ANY(%(ids)s)
+    ORDER BY id, version DESC, updated_at DESC
+"""
+
+
+def newest_keys(entity: Entity, ids: Collection[str]) -> dict[str, Newest]:
+    """The newest version of each of these entities that the store has."""
+    if not ids:
+        return {}
+    found = statements.fetch(sql(_NEWEST_KEYS, entity), {"ids": list(ids)})
+    return {id: Newest(Key(version, moment), whose) for id, version, moment, whose in found}
+
+
+# For each application the time of the newest version of a kind that names it.
+_NEWEST_CHILD = """
+    SELECT product_instance_id, max(updated_at) FROM {table}
+    WHERE product_instance_id = ANY(%(ids)s) GROUP BY product_instance_id
+"""
+
+
+class First(NamedTuple):
+    """What a search asks first. newest: the newest version of each entity with one of the ids.
+    children: of each application with one of them that is not among these itself, the time of the
+    newest version of a child.
+    documents: rows of search_key: value, name, kind, id."""
+
+    newest: dict[Entity, dict[str, Key]]
+    children: dict[str, datetime]
+    documents: Sequence[tuple[Any, ...]]
+
+
+_WITH_VALUE = """
+    SELECT value, name, entity, id FROM (
+        SELECT value, name, entity, id, row_number() OVER (
+            PARTITION BY value ORDER BY day DESC, name, entity, id) AS place
+        FROM search_key WHERE value = ANY(%(texts)s) AND entity || ' ' || name = ANY(%(keys)s)
+    ) AS key WHERE place <= %(limit)s
+"""
+
+
+def first(texts: Sequence[str], ids: Sequence[str], keys: Sequence[str], limit: int) -> First:
+    """Ask what has these ids, and which documents these values, at most `limit` for each. ids:
+    those of the texts that can be one. keys: names of business keys, each with its kind."""
+    found = statements.together(
+        [
+            *((sql(_NEWEST_KEYS, entity, owner="id"), {"ids": list(ids)}) for entity in ENTITIES),
+            (_WITH_VALUE, {"texts": list(texts), "keys": list(keys), "limit": Int4(limit)}),
+        ]
+    )
+    newest = {
+        entity: {id: Key(version, moment) for id, version, moment, _ in rows}
+        for entity, rows in zip(ENTITIES, found, strict=False)
+    }
+    absent = [id for id in ids if ROOT is not None and id not in newest[ROOT]]
+    if not absent or not CHILDREN:
+        return First(newest, {}, found[-1])
+    latest: dict[str, datetime] = {}
+    asked = [(sql(_NEWEST_CHILD, entity), {"ids": absent}) for entity in CHILDREN]
+    for id, moment in chain.from_iterable(statements.together(asked)):
+        latest[id] = max(moment, latest.get(id, moment))
+    return First(newest, latest, found[-1])
+
+
+# Only keys are sorted. The type first: PostgreSQL need not read the document where it is no DELETE.
+# The newest version of a block is its row, and has a document.
+_NEWEST_DOCUMENTS = """
+    SELECT {columns} FROM {table} JOIN (
+        SELECT DISTINCT ON (id) id, version, updated_at FROM {table}
+        WHERE id = ANY(%(ids)s) AND (packed IS NOT NULL OR type <> 2 OR data <> 'null'::jsonb)
+        ORDER BY id, version DESC, updated_at DESC
+    ) AS newest USING (id, updated_at, version) OFFSET 0
+"""
+
+
+def newest_documents(entity: Entity, ids: Collection[str]) -> list[VersionRow]:
+    """Of each of these entities the newest version that has a document: a DELETE may have none."""
+    found: list[VersionRow] = []
+    left = list(ids)
+    while left:
+        read = statements.read(entity, sql(_NEWEST_DOCUMENTS, entity), {"ids": left})
+        found += read.rows
+        left = [id for _, id, _ in read.unread]
     return found

@@ -7,7 +7,7 @@ from zoneinfo import ZoneInfo
 
 from django.http import HttpRequest
 
-from history import masking, timeline
+from history import timeline
 from history.admin.parts import heads, links
 from history.admin.parts.cards import fields_of, title, utc
 from history.admin.parts.clerk import sentences
@@ -15,7 +15,6 @@ from history.admin.parts.found import make_groups
 from history.admin.parts.headline import headline, status
 from history.base import clock, zone
 from history.base.signals import looks_back
-from history.documents.exactjson import Json
 from history.entities import BY_NAME
 from history.need_to_know import NeedToKnowError, RuleFailedError
 from history.requests import accesses, worker_shares
@@ -23,7 +22,6 @@ from history.timeline import ApplicationQuery, Carrier, Include, Query, Reader, 
 
 MOST = 6  # that have a line; the others are links
 CHANGES = frozenset({Include.CHANGES})
-CLIENT = "clientId"  # the key of the client's number among the kinds that come with Annals
 
 
 def of_login(request: HttpRequest) -> dict[str, object]:
@@ -117,14 +115,5 @@ def _numbers(reader: Reader, place: Carrier) -> Iterator[str]:
         ]
     else:
         documents = [(entity, timeline.newest(reader, entity, id).data)]
-    allowed = masking.searchable_keys(reader.viewer)
     for kind, data in documents:
-        for key, pointer in kind.search:
-            if key == CLIENT and f"{kind.name} {key}" in allowed:
-                yield from _text(data, pointer)
-
-
-def _text(data: Json, pointer: str) -> Iterator[str]:
-    value = data.get(pointer[1:]) if isinstance(data, dict) else None
-    if isinstance(value, str | int) and not masking.is_token(str(value)):
-        yield str(value)
+        yield from heads.client_numbers(reader, kind, data)
