@@ -21,14 +21,14 @@ _SHOWN_VERSIONS = 100
 
 
 class StateFilter(admin.SimpleListFilter):
-    """By state. All others than Done, because what is sent is not in the list."""
+    """By state."""
 
     title = _("state")
     parameter_name = "state"
 
     def lookups(self, *_: Any) -> list[tuple[str, Any]]:
         """The states and their names."""
-        return [(each.value, each.label) for each in State if each is not State.DONE]
+        return [(each.value, each.label) for each in State]
 
     def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:  # noqa: ARG002
         """The documents in the chosen state."""

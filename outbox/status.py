@@ -100,19 +100,16 @@ IN_HAND = (
 
 
 class State(TextChoices):
-    """New: waits for a relay. Processing: a relay has handed it to Kafka. Done: Kafka confirmed
-    it. Failed: Kafka refused it, and it is tried again."""
+    """Of what waits. New: for a relay. Processing: a relay has handed it to Kafka. Failed: Kafka
+    refused it, and it is tried again."""
 
     NEW = "new", _("New")
     PROCESSING = "processing", _("Processing")
-    DONE = "done", _("Done")
     FAILED = "failed", _("Failed")
 
 
 def state(document: Document) -> State:
     """Of a document with the annotation `processing` (IN_HAND)."""
-    if document.waiting_since is None:
-        return State.DONE
     if document.attempts:
         return State.FAILED
     return State.PROCESSING if getattr(document, "processing", False) else State.NEW

@@ -13,7 +13,7 @@ from history.daily.window import Window
 from ingest import metrics
 from ingest.consumer.foresight import Foresight
 from ingest.consumer.heartbeats import Beats
-from ingest.consumer.positions import ClaimedPartition, Positions, Standstill, Tolerance
+from ingest.consumer.positions import Positions, Standstill, Tolerance
 from ingest.consumer.worker import Worker
 from ingest.source.brokers import Bounds, Look
 from ingest.source.client import Unreachable
@@ -92,7 +92,6 @@ class Background:
         self._foresight = foresight
         self._record = record
         self._probes: dict[KafkaPartition, Future[int | None]] = {}
-        self._halting: dict[Claim, Future[None]] = {}
         # A probe may wait for brokers that are away, and the end must not.
         self._prober = Worker("probe")
         self._due = 0.0
@@ -107,7 +106,7 @@ class Background:
         look = source.look(claimed)
         asked = self._beat(source, positions, look)
         self._foresight.turn(source, positions)
-        self._halt_again(positions)
+        self.record_halts(positions)
         if self._stands_still(source, positions, asked):
             source.join_again()
             return None
@@ -158,18 +157,11 @@ class Background:
         }
         return self._still.noticed(time.monotonic(), expected, behind)
 
-    def halt(self, claimed: ClaimedPartition, why: str) -> None:
-        """Record that reading of a partition has stopped, in each turn: it may fail."""
-        self._halting[claimed.claim] = self._record(
-            partial(ledger.halt, held=claimed.claim, why=why)
-        )
-
-    def _halt_again(self, positions: Positions) -> None:
-        halted = {claimed.claim: claimed for claimed in positions.halted().values()}
-        self._halting = {claim: job for claim, job in self._halting.items() if claim in halted}
-        for claim, job in list(self._halting.items()):
-            if job.done():
-                self.halt(halted[claim], halted[claim].halted or "")
+    def record_halts(self, positions: Positions) -> None:
+        """Record which partitions are halted, in each turn again: it may fail."""
+        halted = {each.claim: each.halted or "" for each in positions.halted().values()}
+        if halted:
+            self._record(partial(ledger.halt, halted=halted))
 
     def close(self, seconds: float) -> None:
         """End. Waits at most this long for a database that does not answer, for a probe never."""

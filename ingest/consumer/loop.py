@@ -229,7 +229,7 @@ class Consumer:
         why = claimed.halted or ""
         logger.error("%s[%d] is halted at offset %d: %s", topic, number, claimed.expected, why)
         self._source.pause([(topic, number)])
-        self._background.halt(claimed, why)
+        self._background.record_halts(self._positions)
 
     def _launch_all(self) -> None:
         while (lane := self._machine.due(time.monotonic())) is not None:

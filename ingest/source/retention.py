@@ -49,7 +49,7 @@ class Forecaster(Brokers):
         bounds = {source.kafka: found for source, found in self.bounds(positions).items()}
         at = time.time()
         try:
-            return self._forecasts(positions, bounds, self._rates(bounds, at), at)
+            return self._forecasts(positions, bounds, at)
         except ck.KafkaException as error:
             raise self._heard.unreachable(self._admin, error) from error
 
@@ -84,23 +84,19 @@ class Forecaster(Brokers):
                 found = {}
             self._retention[resource.name] = Retention.of(found)
 
-    def _rates(
-        self, bounds: Mapping[KafkaPartition, Bounds], at: float
-    ) -> dict[KafkaPartition, float]:
-        """Offsets per second that came since the ends were seen before; 0 where none were seen."""
-        for place, (_, end) in bounds.items():
-            before = self._seen.get(place, Seen(at, end, 0.0))
-            seconds = at - before.at
-            if seconds >= SEEN_SECONDS:
-                before = Seen(at, end, max(0, end - before.end) / seconds)
-            self._seen[place] = before
-        return {place: self._seen[place].arriving for place in bounds}
+    def _rate(self, place: KafkaPartition, end: int, at: float) -> float:
+        """Offsets per second that came since the end was seen before; 0 if it was not seen."""
+        before = self._seen.get(place, Seen(at, end, 0.0))
+        seconds = at - before.at
+        if seconds >= SEEN_SECONDS:
+            before = Seen(at, end, max(0, end - before.end) / seconds)
+        self._seen[place] = before
+        return before.arriving
 
     def _forecasts(
         self,
         positions: Mapping[KafkaPartition, int | None],
         bounds: Mapping[KafkaPartition, Bounds],
-        rates: Mapping[KafkaPartition, float],
         at: float,
     ) -> dict[KafkaPartition, Outlook]:
         nexts = {p: start if (n := positions[p]) is None else n for p, (start, _) in bounds.items()}
@@ -114,7 +110,7 @@ class Forecaster(Brokers):
         times = self._read({**sizes, **behind})
         found = {}
         for p, (start, end) in bounds.items():
-            log = Log(at, start, end, rates[p], self._sizes.get(p[0]))
+            log = Log(at, start, end, self._rate(p, end, at), self._sizes.get(p[0]))
             said = forecast(known[p], log, nexts[p], times.get(p)) if p in known else None
             found[p] = Outlook(log, said)
         return found

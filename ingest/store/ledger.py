@@ -275,14 +275,15 @@ def note_pace(connection: Connection) -> None:
     connection.execute(_PACE, {"seconds": Pace.SECONDS, "slots": Pace.SLOTS})
 
 
-def halt(connection: Connection, held: Claim, why: str) -> None:
-    """Record that reading of a partition has stopped."""
-    connection.execute(
-        "UPDATE ingest_ledger SET halted_at = now(), halted_why = %s"
-        " WHERE topic = %s AND topic_id = %s AND partition = %s AND epoch = %s"
-        " AND halted_at IS NULL AND coalesce(resume_until, 0) <= next_offset",
-        (why, *_place(held)),
-    )
+def halt(connection: Connection, halted: Mapping[Claim, str]) -> None:
+    """Record that reading of these partitions has stopped, and why."""
+    for held, why in halted.items():
+        connection.execute(
+            "UPDATE ingest_ledger SET halted_at = now(), halted_why = %s"
+            " WHERE topic = %s AND topic_id = %s AND partition = %s AND epoch = %s"
+            " AND halted_at IS NULL AND coalesce(resume_until, 0) <= next_offset",
+            (why, *_place(held)),
+        )
 
 
 def resume(connection: Connection, held: Claim, until: int) -> None:

@@ -273,7 +273,7 @@ def test_the_consumers_login_runs_its_commands(
     ingested.write(value(id="a"), b"bad", b"worse")
     [first, second] = (str(held["id"]) for held in quarantined())
     with connect("test-owner") as owner:
-        ledger.halt(owner, ingested.claims[SOURCE], "bad")
+        ledger.halt(owner, {ingested.claims[SOURCE]: "bad"})
     commands = (
         ("ledger", "--offline"),
         ("ledger", "--offline", "--json"),

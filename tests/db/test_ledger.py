@@ -272,7 +272,7 @@ def test_a_fenced_consumer_notes_nothing(ingested: Ingested) -> None:
     claim_all()
     with connect() as plain:
         ledger.heartbeat(plain, {old: 7}, None)
-        ledger.halt(plain, old, "late")
+        ledger.halt(plain, {old: "late"})
         ledger.resume(plain, old, 99)
     [row] = query("SELECT high_watermark, halted_at, resume_until FROM ingest_ledger"
                   " WHERE topic = %s", SOURCE.topic)  # fmt: skip
@@ -282,7 +282,7 @@ def test_a_fenced_consumer_notes_nothing(ingested: Ingested) -> None:
 def test_halted_and_resumed(ingested: Ingested) -> None:
     claim = ingested.claims[SOURCE]
     with connect() as plain:
-        ledger.halt(plain, claim, "5 bad messages in a row")
+        ledger.halt(plain, {claim: "5 bad messages in a row"})
         [entry] = [each for each in figures.entries() if each.topic == SOURCE.topic]
         assert entry.state == "halted: 5 bad messages in a row"
         assert ledger.claim(plain, SOURCE, 0).halted
@@ -329,7 +329,7 @@ def test_a_halted_partition_goes_on_once_the_cause_is_gone(
 def test_a_halted_partition_goes_on_by_command(ingested: Ingested) -> None:
     claim = ingested.claims[SOURCE]
     with connect() as plain:
-        ledger.halt(plain, claim, "bad")
+        ledger.halt(plain, {claim: "bad"})
         ledger.heartbeat(plain, {claim: 70}, None)
     committed("quarantine", "resume", SOURCE.topic)
     until = probe("x" * 60, claim)
