@@ -126,10 +126,7 @@ def verify(connection: Connection, kept: DayRows, day: date | None = None) -> It
     newest = seals.order_by("day", "-id").distinct("day")
     for known in newest.iterator(chunk_size=1):
         try:
-            with late_rows.one_snapshot(connection):
-                found = _compare(connection, kept, known)
-            if found.fault and day_snapshot.spread(connection, kept.table):
-                found = _again(connection, kept, known)
+            found = _compared(connection, kept, known)
         except (psycopg.Error, DamagedBlockError) as error:
             if connection.closed:
                 raise
@@ -152,10 +149,7 @@ def check(connection: Connection, kept: DayRows, day: date) -> None:
     known = DaySeal.objects.filter(table=kept.table, day=day).order_by("-id").first()
     if known is None:
         return
-    with late_rows.one_snapshot(connection):
-        found = _compare(connection, kept, known)
-    if found.fault and day_snapshot.spread(connection, kept.table):
-        found = _again(connection, kept, known)
+    found = _compared(connection, kept, known)
     if found.fault:
         raise SealedDayChangedError(f"{kept.table} {day} is not as it was sealed: {found.fault}")
 
@@ -166,11 +160,15 @@ def accept(table: str, day: date) -> None:
     SealedDay.objects.filter(table=table, day=day).delete()
 
 
-def _again(connection: Connection, kept: DayRows, known: DaySeal) -> _Result:
-    """Compare a day of several nodes that seems to differ."""
-    return day_snapshot.in_one_state(
-        connection, kept.table, known.day, lambda: _compare(connection, kept, known)
-    )
+def _compared(connection: Connection, kept: DayRows, known: DaySeal) -> _Result:
+    """Compare a day; where one of several nodes seems to differ, once more in one state of all."""
+    with late_rows.one_snapshot(connection):
+        found = _compare(connection, kept, known)
+    if found.fault and day_snapshot.spread(connection, kept.table):
+        return day_snapshot.in_one_state(
+            connection, kept.table, known.day, lambda: _compare(connection, kept, known)
+        )
+    return found
 
 
 def _compare(connection: Connection, kept: DayRows, known: DaySeal) -> _Result:

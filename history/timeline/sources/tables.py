@@ -107,9 +107,8 @@ class Tables:
         stands alone."""
         found: dict[str, set[str]] = {}
         if not entity.alone:
-            for id, application in statements.fetch(
-                sql(statements.OWNERS, entity), {"ids": list(ids)}
-            ):
+            text = sql(statements.OWNERS, entity)
+            for id, application in statements.fetch(text, {"ids": list(ids)}):
                 found.setdefault(id, set()).add(application)
         return found
 
