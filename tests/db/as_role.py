@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 
 import psycopg
 import pytest
@@ -11,17 +12,27 @@ from msgspec.structs import replace
 from psycopg import errors
 from psycopg.conninfo import make_conninfo
 
+from annals.access.grants import CONSUMER
 from ingest.store.session import connect
 
 Plain = psycopg.Connection[tuple[object, ...]]
 PASSWORD = "secret"
 
 
+def as_role(role: str) -> Plain:
+    """A connection of the owner that has only the rights of the role."""
+    found = connect("test-grants")
+    found.execute(f"SET ROLE {role}")
+    return found
+
+
+as_consumer = partial(as_role, CONSUMER)
+
+
 @contextmanager
 def acting_as(role: str) -> Iterator[Plain]:
-    """A connection of the owner that has only the rights of the role."""
-    with connect("test-grants") as found:
-        found.execute(f"SET ROLE {role}")
+    """As as_role, for a block."""
+    with as_role(role) as found:
         yield found
 
 

@@ -1,18 +1,18 @@
 """What the tests of partitions share: raw connections, empty tables, rows of a moment."""
 
-import io
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from datetime import UTC, date, datetime, timedelta
 from typing import Any
 
 import psycopg
 import pytest
 import pytest_django
-from django.core.management import CommandError, call_command
 from django.db import connection
 
 from annals.access.models import JournalEntry
 from history.base import clock
+from history.daily import days
 from history.daily.window import Window
 from history.entities import BY_TOPIC, ENTITIES
 from history.models import (
@@ -27,6 +27,8 @@ from history.models import (
 from history.partitions import catalog
 from history.partitions.plan import Holds, Policy
 from ingest.models import Ledger, Quarantined, RetiredTopic
+from tests.db.commands import Ran, command
+from tests.db.noted import ledger_row
 
 TABLE = "product_instance_aud"
 TABLES = [entity.table for entity in ENTITIES]
@@ -116,6 +118,29 @@ def day(number: int) -> date:
     return TODAY + timedelta(days=number)
 
 
+def advisory_locks() -> int:
+    """How many advisory locks sessions have in this database."""
+    with raw() as plain:
+        row = plain.execute(
+            "SELECT count(*) FROM pg_locks JOIN pg_database d ON d.oid = database"
+            " WHERE locktype = 'advisory' AND datname = current_database()"
+        ).fetchone()
+    return int(row[0]) if row else 0
+
+
+@contextmanager
+def half_dropped(
+    plain: psycopg.Connection[Any], of: date, table: str = TABLE
+) -> Iterator[psycopg.Connection[Any]]:
+    """The drop of a day has waited in vain for a reader, which is there until the end of the block:
+    the day is pending. Gives the reader."""
+    with raw() as reader, reader.transaction():
+        stored(reader, table)
+        with pytest.raises(psycopg.errors.LockNotAvailable):
+            days.drop(plain, table, of, wait_s=0.2)
+        yield reader
+
+
 def names(table: str = TABLE) -> list[str]:
     """The partitions of a table that are there, attached or not."""
     return [part.name for part in catalog.read(connection, [table])]
@@ -137,29 +162,14 @@ def stored(plain: psycopg.Connection[Any], table: str = TABLE) -> int:
     return int(row[0])
 
 
-def run(*words: str) -> tuple[int, str, str]:
+def run(*words: str) -> Ran:
     """Exit code, standard output and standard error of `annals partitions`."""
-    out, err = io.StringIO(), io.StringIO()
-    code = 0
-    try:
-        call_command("partitions", *words, stdout=out, stderr=err)
-    except SystemExit as exit_:
-        code = int(exit_.code or 0)
-    except CommandError as error:
-        code = error.returncode
-        err.write(str(error))
-    return code, out.getvalue(), err.getvalue()
+    return command("partitions", *words)
 
 
 def read_to_end(topic: str, **fields: Any) -> None:
-    """A ledger row: ten messages of the topic read and stored, none left."""
-    given = {"first_offset": 0, "next_offset": 10, "high_watermark": 10, "read": 10, "stored": 10}
-    fields.setdefault("end_known_at", clock.now())
-    Ledger.objects.create(
-        **{"topic": topic, "topic_id": "t", "partition": 0, **given, **fields},
-        updated_at=NOW,
-        checked_at=NOW,
-    )
+    """A ledger row: ten messages of the topic read and stored, none left, as was just seen."""
+    ledger_row(topic, **{"end_known_at": clock.now(), **fields})
 
 
 def read_all_to_end() -> None:

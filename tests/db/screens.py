@@ -1,6 +1,7 @@
 """What the tests of the support screens share: documents, a clerk, and how to read a page."""
 
 import re
+from collections.abc import Iterator
 
 import pytest
 from django.contrib.auth.models import User
@@ -50,6 +51,14 @@ def support(client: Client) -> Client:
 def text(response: HttpResponse) -> str:
     """What a reader sees, roughly: no tags, no runs of spaces."""
     return re.sub(r"\s+", " ", re.sub(r"<[^>]*>", " ", response.content.decode()))
+
+
+def walk(client: Client, address: str) -> Iterator[str]:
+    """The page at the address, and those that follow it."""
+    while address:
+        page = client.get(address).content.decode()
+        yield page
+        address = link(page, "next")
 
 
 def link(page: str, relation: str) -> str:

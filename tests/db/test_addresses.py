@@ -6,8 +6,6 @@ from urllib.parse import quote, urljoin
 
 import pytest
 from django.test import Client
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
 from history.admin.parts import links
 from history.entities import BY_NAME, ROOT
@@ -39,13 +37,6 @@ IDS = [
     "./at",
     "a/.",
 ]
-# What ids are hard to write in an address for.
-HARD = st.sampled_from(["/", ".", "..", "/at", "/blame", "/versions", "%2F", "%", "?", "#", "\\"])
-ANY_ID = (
-    st.lists(HARD | st.text(st.characters(exclude_categories=["Cs"]), max_size=4), max_size=8)
-    .map(lambda parts: "".join(parts).replace("\0", "")[:32])
-    .filter(bool)
-)
 
 
 def sent(address: str) -> str:
@@ -105,37 +96,6 @@ def test_every_screen_reaches_every_id(auditor: Client, store: Store, id: str) -
     assert len(found) > 3
     for link in found:
         assert auditor.get(sent(html.unescape(link))).status_code in (200, 302), link
-
-
-def test_any_id_is_reached_through_the_links_that_lead_to_it(auditor: Client, store: Store) -> None:
-    """From the page of its application, and as docs/api.md writes it: through a client that takes
-    dots out of addresses."""
-    known: set[str] = set()
-
-    @settings(
-        max_examples=25,
-        deadline=None,
-        database=None,
-        suppress_health_check=list(HealthCheck),
-    )
-    @given(id=ANY_ID)
-    def reached(id: str) -> None:
-        if id in known:
-            return
-        known.add(id)
-        name, application = f"Рожков {len(known)}", f"app-{len(known)}"
-        store.add(id, 0, {"fullName": name}, 0, entity=CHILD, application=application)
-        answer = auditor.get(sent(f"/api/v1/history/{CHILD.name}/{written(id)}/versions"))
-        assert [each["id"] for each in data(answer)["history"]] == [id]
-        page = auditor.get(f"/admin/applications/{application}/").content.decode()
-        found = {sent(html.unescape(each)) for each in re.findall(r'href="([^"]*)"', page)}
-        child = [each for each in found if each.startswith(f"/admin/history/{CHILD.name}/")]
-        assert child
-        for address in child:
-            opened = auditor.get(address)
-            assert (opened.status_code, name in opened.content.decode()) == (200, True), address
-
-    reached()
 
 
 @pytest.mark.parametrize("zone", ["UTC", "Europe/Moscow", "Pacific/Kiritimati", "America/New_York"])

@@ -1,16 +1,20 @@
 """The support screens through Django's test client: what they say."""
 
 import re
+import time
 from datetime import UTC, datetime, timedelta
 
 from django.test import Client
 
+from annals.access import sessions
+from annals.access.models import JournalEntry
 from history import labels
 from history.entities import ROOT
 from history.models import FieldLabel
 from history.record import ChangeType
 from ingest.models import Ledger
-from tests.db.screens import A1, WHOLE, link, text
+from tests.db.noted import ledger_row
+from tests.db.screens import A1, WHOLE, link, text, walk
 from tests.db.store import Store
 
 
@@ -102,12 +106,8 @@ def test_each_kind_of_page_has_its_own_window_title(documents: Store, support: C
 def test_pages_lead_to_the_last_and_back(store: Store, support: Client) -> None:
     for number in range(120):
         store.add("A1", number, {"n": number}, number)
-    seen: list[list[str]] = []
-    address = A1
-    while address:
-        page = support.get(address).content.decode()
-        seen.append(re.findall(r'id="v(\d+)"', page))
-        address = link(page, "next")
+    *_, page = pages = list(walk(support, A1))
+    seen = [re.findall(r'id="v(\d+)"', each) for each in pages]
     assert [len(numbers) for numbers in seen] == [50, 50, 20]
     assert [int(number) for numbers in seen for number in numbers] == list(range(119, -1, -1))
     assert "Начало сохранённой истории" in page
@@ -125,17 +125,14 @@ def test_pages_lead_to_the_last_and_back(store: Store, support: Client) -> None:
 def test_a_page_says_how_complete_it_is(documents: Store, support: Client) -> None:
     now = datetime.now(UTC)
     twin, row = (
-        Ledger.objects.create(
-            topic=topic, topic_id="t", partition=0, first_offset=0, next_offset=5, high_watermark=5,
-            end_known_at=now, updated_at=now, checked_at=now, newest_timestamp=now,
-        ) for topic in reversed(ROOT.topics)
-    )  # fmt: skip
+        ledger_row(topic, end_known_at=now, newest_timestamp=now) for topic in reversed(ROOT.topics)
+    )
     assert twin.topic != row.topic
     assert "Здесь всё, что отправлено до" in text(support.get(A1))
     assert "notice" not in support.get(A1).content.decode()
     Ledger.objects.update(end_known_at=now - timedelta(minutes=2))
     assert "Сообщения сейчас не читаются" in text(support.get(A1))
-    row.high_watermark = 9
+    row.high_watermark = 14
     row.newest_timestamp = now - timedelta(hours=1)
     row.save()
     assert "Прочитаны ещё не все" in text(support.get(A1))
@@ -209,3 +206,46 @@ def test_an_application_is_filtered_and_paged(store: Store, support: Client) -> 
     rest = support.get(link(page, "next")).content.decode()
     assert len(re.findall(r'<li class="version', page + rest)) == 80
     assert "Начало сохранённой истории" in rest
+
+
+def poll_of(page: str) -> str:
+    found = re.search(r'data-newer="([^"]*)"', page)
+    assert found
+    return found[1].replace("&amp;", "&")
+
+
+def test_newer_versions_are_counted_and_leave_no_row(documents: Store, support: Client) -> None:
+    card = poll_of(support.get(A1).content.decode())
+    whole = poll_of(support.get(WHOLE).content.decode())
+    looks = JournalEntry.objects.count()
+    assert support.get(card).json() == support.get(whole).json() == {"text": ""}
+    documents.add("A1", 2, {"name": "Ипотека", "rate": "16.5"}, 9)
+    documents.add(
+        "R7", 0, {"fullName": "Рожкова Анна"}, 10, entity="participant-role", application="A1"
+    )
+    assert support.get(card).json() == {"text": "1 новая версия: показать"}
+    assert support.get(whole).json() == {"text": "2 новые версии: показать"}
+    assert JournalEntry.objects.count() == looks
+
+
+def test_only_what_the_login_opened_is_counted(documents: Store, support: Client) -> None:
+    asked = {"since": "2020-01-01T00:00:00Z"}
+    assert support.get(f"{A1}newer/", asked).status_code == 404
+    support.get(A1)
+    assert support.get(f"{A1}newer/", asked).status_code == 200
+    assert support.get(f"{A1}newer/", {"since": "x"}).status_code == 404
+
+
+def test_a_page_that_counts_does_not_keep_an_idle_login(documents: Store, support: Client) -> None:
+    poll = poll_of(support.get(A1).content.decode())
+    session = support.session
+    session[sessions.SEEN] = seen = time.time() - 1000
+    session.save()
+    assert support.get(poll, headers={sessions.POLL: "1"}).status_code == 200
+    assert support.session[sessions.SEEN] == seen
+    support.get(A1)
+    assert support.session[sessions.SEEN] > seen
+
+
+def test_a_filtered_page_does_not_count(documents: Store, support: Client) -> None:
+    assert "data-newer" not in support.get(A1, {"author": "x.unknown"}).content.decode()

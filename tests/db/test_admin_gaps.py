@@ -11,9 +11,9 @@ from django.test import Client
 from annals.observe.metrics import gaps
 from history.base import clock
 from history.entities import ROOT
-from history.gap_models import GapRun, VersionGap
-from ingest.models import Quarantined
-from tests.db.screens import link, text
+from history.gap_models import VersionGap
+from tests.db.noted import gaps_ran, held_version
+from tests.db.screens import link, text, walk
 
 ADDRESS = "/admin/gaps/"
 
@@ -29,9 +29,7 @@ def ops(client: Client) -> Client:
 def found(db: None) -> None:
     """120 open gaps of two services, one of them explained, and a closed one."""
     now = clock.now()
-    GapRun.objects.create(
-        id=1, started_at=now, seconds=1, days=3, quarantined=1, removed_before=now.date()
-    )
+    gaps_ran(now, quarantined=1)
     for number in range(121):
         VersionGap.objects.create(
             entity=ROOT.name, document=f"A{number}", first=5, last=7 if number else 5,
@@ -39,10 +37,7 @@ def found(db: None) -> None:
             until=now, found_at=now, closed_at=now if number == 120 else None,
             outcome="arrived" if number == 120 else "",
         )  # fmt: skip
-    Quarantined.objects.create(
-        topic=ROOT.topics[0], topic_id="", partition=0, offset=7, reason="bad_updated_at",
-        detail="", value=b"secret", first_seen=now, entity=ROOT.name, entity_id="A119", version=6,
-    )  # fmt: skip
+    held_version("A119", 6, value=b"secret")
 
 
 def documents(page: str) -> list[str]:
@@ -51,11 +46,7 @@ def documents(page: str) -> list[str]:
 
 def test_every_gap_is_on_one_page(found: None, ops: Client) -> None:
     assert ADDRESS in ops.get("/admin/").content.decode()
-    address, shown = ADDRESS, []
-    while address:
-        page = ops.get(address).content.decode()
-        shown += documents(page)
-        address = link(page, "next")
+    shown = [id for page in walk(ops, ADDRESS) for id in documents(page)]
     assert shown == [f"A{number}" for number in range(119, -1, -1)]
 
 

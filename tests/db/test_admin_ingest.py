@@ -11,6 +11,7 @@ from history.reasons import REASONS
 from ingest.consumer.positions import Breaker, Tolerance
 from ingest.models import Ledger, Quarantined
 from ingest.source.decode import Reason
+from tests.db.noted import held, ledger_row
 from tests.db.screens import text
 
 NOW = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
@@ -20,16 +21,12 @@ TOPIC = "top-storage.export.product-instance"
 @pytest.fixture
 def kept(db: None) -> Quarantined:
     """A partition that stands halted, and one bad message."""
-    Ledger.objects.create(
-        topic=TOPIC, topic_id="t1", partition=2, first_offset=0, next_offset=12345, read=12345,
-        stored=12000, repeated=344, quarantined=1, high_watermark=12400, updated_at=NOW,
-        checked_at=NOW, halted_at=NOW, halted_why="too many bad messages",
+    ledger_row(
+        partition=2, next_offset=12345, read=12345, stored=12000, repeated=344, quarantined=1,
+        high_watermark=12400, checked_at=NOW, halted_at=NOW, halted_why="too many bad messages",
     )  # fmt: skip
-    return Quarantined.objects.create(
-        topic=TOPIC, topic_id="t1", partition=2, offset=77, timestamp=NOW, key=b"K1",
-        value=b'{"secret": "\xff\x00<script>"}', reason="not_json", detail="line 1",
-        first_seen=NOW,
-    )  # fmt: skip
+    secret = b'{"secret": "\xff\x00<script>"}'
+    return held(partition=2, key=b"K1", value=secret, reason="not_json", detail="line 1")
 
 
 def login(client: Client, name: str) -> Client:
@@ -120,10 +117,7 @@ def test_what_is_wrong_comes_first_and_the_rest_is_folded(
 ) -> None:
     now = datetime.now(UTC)
     for number, end in ((3, 10), (4, 11)):
-        Ledger.objects.create(
-            topic=TOPIC, topic_id="t1", partition=number, first_offset=0, next_offset=10, read=10,
-            stored=10, high_watermark=end, end_known_at=now, updated_at=now, checked_at=now,
-        )  # fmt: skip
+        ledger_row(partition=number, high_watermark=end, end_known_at=now)
     Ledger.objects.update(checked_at=now)
     ops = login(client, "ops")
     wrong, right = text(ops.get("/admin/completeness/")).split("1 раздел прочитан до конца")

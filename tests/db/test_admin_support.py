@@ -19,10 +19,9 @@ from django.utils.formats import date_format
 from history import complete_to, labels
 from history.admin.parts.clerk import moment_words
 from history.complete_to import Completeness
-from history.entities import ROOT
 from history.masking.token import token
 from history.models import ArchivedDay, FieldLabel, SealedDay, SearchKey
-from ingest.models import Quarantined
+from tests.db.noted import held_version
 from tests.db.screens import A1, WHOLE, link, text
 from tests.db.store import T0, Store, queries
 
@@ -320,10 +319,7 @@ def test_moments_are_taken_away_in_the_zone_of_the_file(store: Store, support: C
 def test_what_is_taken_away_says_where_versions_are_missing(store: Store, support: Client) -> None:
     for number in (0, 4, 5):
         store.add("A1", number, {"n": number}, number)
-    Quarantined.objects.create(
-        topic=ROOT.topics[0], topic_id="", partition=0, offset=7, reason="bad_updated_at",
-        detail="", value=b"secret", first_seen=T0, entity=ROOT.name, entity_id="A1", version=3,
-    )  # fmt: skip
+    held_version("A1", 3, first_seen=T0)
     gap = "Версии 1–2 не поступали."
     for address in (A1, WHOLE):
         shown = text(support.get(address))
@@ -387,15 +383,6 @@ def test_the_zone_is_remembered(documents: Store, support: Client) -> None:
     assert support.cookies["annals_zone"].value == "moscow"
 
 
-def test_a_sheet_has_the_same_rows(documents: Store, support: Client) -> None:
-    answer = support.get(A1, {"author": "x.unknown", "as": "xlsx"})
-    assert answer.headers["Content-Disposition"].endswith('"product-instance-A1.xlsx"')
-    with zipfile.ZipFile(io.BytesIO(answer.content)) as book:
-        texts = book.read("xl/sharedStrings.xml").decode()
-    for each in ("Адрес", f"http://testserver{A1}?author=x.unknown", "Ставка", "17,9"):
-        assert each in texts
-
-
 @pytest.mark.parametrize(
     "words, expected",
     [
@@ -410,17 +397,6 @@ def test_a_sheet_has_the_same_rows(documents: Store, support: Client) -> None:
 )
 def test_a_moment_in_words(words: str, expected: str) -> None:
     assert str(moment_words.parse(words, date(2026, 11, 26))) == expected
-
-
-def test_the_moment_page_takes_words(documents: Store, support: Client) -> None:
-    at = T0 + timedelta(days=1, hours=3)
-    said = text(
-        support.get("/admin/at/A1/", {"time": f"{at:%d.%m.%Y} 9:30", "tz": "Europe/Moscow"})
-    )
-    assert "Ипотека" in said
-    wrong = support.get("/admin/at/A1/", {"time": "когда-нибудь"})
-    assert wrong.status_code == 200
-    assert "errorlist" in wrong.content.decode()
 
 
 def test_the_moment_page_has_a_bound(documents: Store, support: Client) -> None:

@@ -12,8 +12,9 @@ from django.test import Client
 from history.api.components import COMPONENTS
 from history.api.parameters import Parameters
 from history.models import Person
-from ingest.models import Ledger, RetiredTopic
+from ingest.models import RetiredTopic
 from tests.db.calls import data
+from tests.db.noted import ledger_row
 from tests.db.store import Store
 
 ROOT = "/api/v1/history/product-instance"
@@ -28,31 +29,21 @@ def loan(store: Store) -> Store:
     return store
 
 
-def read_up_to(
-    topic: str, *, lag: int | None, newest: datetime | None, halted: bool = False
-) -> None:
-    Ledger.objects.create(
-        topic=topic, topic_id="t", partition=0, first_offset=0, next_offset=10,
-        high_watermark=None if lag is None else 10 + lag, read=10, stored=10,
-        newest_timestamp=newest, halted_at=NOW if halted else None, updated_at=NOW, checked_at=NOW,
-        end_known_at=NOW,
-    )  # fmt: skip
-
-
 TOPIC = "top-storage.export.product-instance"
 TWIN = "top-storage.export.migration.product-instance"
 
 
 def test_behind_it_is_complete_up_to_the_newest_message_read(auditor: Client, loan: Store) -> None:
-    read_up_to(TOPIC, lag=7, newest=NOW - timedelta(hours=1))
-    read_up_to(TWIN, lag=0, newest=None, halted=True)
+    hour_ago = NOW - timedelta(hours=1)
+    ledger_row(TOPIC, high_watermark=17, newest_timestamp=hour_ago, end_known_at=NOW)
+    ledger_row(TWIN, halted_at=NOW, end_known_at=NOW)
     block = data(auditor.get(f"{ROOT}/A1"))["completeness"]
     assert block["completeTo"] is None  # nothing says how far the halted one got
     assert (block["lagMessages"], block["halted"]) == (7, True)
     RetiredTopic.objects.create(topic=TWIN, why="the migration ended", retired_at=NOW)
     block = data(auditor.get(f"{ROOT}/A1?tz=Europe/Moscow"))["completeness"]
     moment = datetime.fromisoformat(block["completeTo"])
-    assert moment == NOW - timedelta(hours=1)
+    assert moment == hour_ago
     assert moment.utcoffset() == timedelta(hours=3)
 
 
@@ -64,7 +55,7 @@ def test_not_known_where_nothing_was_ever_read(auditor: Client, loan: Store) -> 
 
 
 def test_the_ledger_as_a_call(auditor: Client, client: Client) -> None:
-    read_up_to(TOPIC, lag=7, newest=NOW)
+    ledger_row(TOPIC, high_watermark=17, newest_timestamp=NOW, end_known_at=NOW)
     found = data(auditor.get("/api/v1/completeness"))
     (partition,) = found["partitions"]
     assert (partition["topic"], partition["stored"], partition["lag"]) == (TOPIC, 10, 7)

@@ -136,8 +136,3 @@ def test_a_moment_out_of_range_is_called_so(auditor: Client, time: str, zone: st
     found = error(auditor.get(f"{BASE}/at", {"time": time, "tz": zone}), 400, "bad_parameter")
     assert found["parameter"] == "time"
     assert "вне лет с 1 по 9999" in found["message"]
-
-
-@pytest.mark.parametrize("zone", ["Factory", "localtime", "posixrules", "posix/UTC", "right/UTC"])
-def test_what_is_no_place_is_no_time_zone(auditor: Client, zone: str) -> None:
-    assert error(auditor.get(BASE, {"tz": zone}), 400, "bad_parameter")["parameter"] == "tz"

@@ -7,8 +7,6 @@ from io import BytesIO
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, example, given, settings
-from hypothesis import strategies as st
 
 from tests.db.calls import handler, one_connection
 from tests.db.store import Store
@@ -110,30 +108,3 @@ def test_every_odd_header(application: Any, name: str) -> None:
                 check(ask(application, path, method, **{name: value}), (path, method, value))
         for path in ("/admin/", "/admin/login/", "/admin/history/"):
             assert ask(application, path, **{name: value})[0] < 500, (path, value)
-
-
-TEXT = st.text(st.characters(max_codepoint=255), max_size=30)
-
-
-@settings(
-    max_examples=150,
-    deadline=None,
-    database=None,
-    suppress_health_check=list(HealthCheck),
-)
-@given(
-    path=st.lists(
-        st.sampled_from(["v1", "history", "product-instance", "A1", "at", "", "..", "\0"]) | TEXT,
-        max_size=7,
-    ),
-    query=TEXT | st.sampled_from(["%", "%FF", "a=%00", "=&=", "from=%ED%A0%80", "tz=\0"]),
-    headers=st.dictionaries(st.sampled_from([*HEADERS, "HTTP_X", "HTTP_EXPECT"]), TEXT, max_size=3),
-    method=st.sampled_from(METHODS),
-)
-@example(path=["schema", ""], query="lang=%00&version=x", headers={}, method="GET")
-@example(path=["docs", ""], query="script=&lang=%FF&version=%00", headers={}, method="GET")
-def test_any_request(
-    application: Any, path: list[str], query: str, headers: dict[str, str], method: str
-) -> None:
-    address = "/api/" + "/".join(path)
-    check(ask(application, address, method, query, **headers), (address, query, headers))

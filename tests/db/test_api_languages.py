@@ -40,6 +40,8 @@ BAD = [
     *("nonsense=1", "tz=x&tz=y", "tz=", f"author={'a' * 65}", "author=%00", "author=%FF", "tz=x"),
     *("pageSize=0", "pageSize=501", "pageSize=x", "sort=x", "order=x", "type=x", "include=x"),
     *("from=x", "to=x", "from=0001-01-01T00:00&tz=Europe/Moscow", "from=2026-02-01&to=2026-01-01"),
+    *("from=0001-01-01T00:00:00%2B14:00", "to=2026-13-01", "clientId=%FF", "pagesize=5"),
+    *("pageSize=ten", "pageToken=", *(f"tz={zone}" for zone in ("Factory", "../x", "posix/UTC"))),
     *("path=x", "path=/~x", "path=/[x", "path=/secret/x", "pageToken=x", "archive=x"),
     "archive=true",
 ]
@@ -93,7 +95,10 @@ def both(ask: Callable[[dict[str, str]], Any], code: str | None = None) -> dict[
 
 @pytest.mark.parametrize("address", REFUSED, ids=lambda address: address[:60])
 def test_a_wrong_question(auditor: Client, address: str) -> None:
-    both(lambda headers: auditor.get(address, headers=headers))
+    said = both(lambda headers: auditor.get(address, headers=headers))
+    if (query := address.removeprefix(f"{BASE}?")) in BAD:
+        assert (said["code"], said["parameter"]) == ("bad_parameter", query.partition("=")[0])
+        assert said["parameter"] in said["message"]
 
 
 def test_all_codes_are_tried(

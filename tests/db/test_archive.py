@@ -6,13 +6,8 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import IO, Any
 
-import psycopg
 import pytest
 from django.conf import settings
-from hypothesis import HealthCheck, given
-from hypothesis import settings as hypothesis_settings
-from hypothesis import strategies as st
-from psycopg import sql
 
 from annals import env
 from history.archive import manifest, parquet, read, write
@@ -20,7 +15,7 @@ from history.archive.restore import release, restore
 from history.archive.store import ArchiveError, Store
 from history.archive.write import DayArchiver, archive
 from history.daily import days
-from history.daily.canonical import Connection, Digest, digest, encode, fields, order
+from history.daily.canonical import Connection, digest, encode
 from history.entities import BY_NAME, ENTITIES
 from history.models import ArchivedDay
 from history.partitions.maintain import maintain
@@ -36,7 +31,6 @@ __all__ = ["store"]
 
 TASK = BY_NAME["product-task"]
 
-TEXTS = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=32)
 HARD = [
     '{"n": 12345678901234567890.10, "e": 1e400}',
     "null",
@@ -68,34 +62,6 @@ def everything(plain: Connection, table: str = NAME) -> list[tuple[Any, ...]]:
         f"SELECT id, version, updated_at, client_id, author, type, data::text FROM {table}"
         ' ORDER BY id COLLATE "C", version'
     ).fetchall()
-
-
-@hypothesis_settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(rows=st.lists(st.tuples(TEXTS, TEXTS, st.none() | TEXTS, TEXTS), max_size=8))
-def test_python_and_the_server_agree_on_every_byte(
-    rows: list[tuple[str, str, str | None, str]],
-) -> None:
-    with raw() as plain, plain.transaction(force_rollback=True):
-        days.create(plain, "product_task_aud", OLD)
-        noon = datetime(OLD.year, OLD.month, OLD.day, 12, tzinfo=UTC)
-        for number, (id_, client, author, value) in enumerate(rows):
-            plain.execute(
-                "INSERT INTO product_task_aud (id, version, data, updated_at, client_id, author,"
-                " type, product_instance_id) VALUES (%s, %s, %s, %s, %s, %s, 1, %s)",
-                [id_, number, json.dumps({value: value}), noon, client, author, id_],
-            )
-        source = sql.Identifier("product_task_aud")
-        by_server = digest(plain, TASK, source)
-        by_us = Digest()
-        query = sql.SQL("SELECT {} FROM {} ORDER BY {}").format(
-            fields(TASK), source, order(plain, TASK)
-        )
-        ours = plain.execute(query).fetchall()
-        for row in ours:
-            by_us.add(row[0], row[1], parquet.row_hash(row))
-        assert by_us.finish() == by_server.finish()
-        assert by_us.ranges == by_server.ranges
-        assert [row[0] for row in ours] == sorted((row[0] for row in ours), key=str.encode)
 
 
 def test_no_two_rows_have_the_same_bytes() -> None:
@@ -209,15 +175,6 @@ def test_maintain_archives_before_it_drops_and_keeps_what_was_restored(store: St
             release(plain, TABLE, OLD)
 
 
-def test_a_day_that_cannot_be_archived_is_not_dropped(tmp_path: Path) -> None:
-    (tmp_path / "archive").write_text("a file where the directory should be")
-    with raw() as plain:
-        fill(plain, 10)
-        outcome = maintain(policy(), archiver=DayArchiver(Store(str(tmp_path / "archive"))))
-        assert (outcome.exit_code, [name for name, _ in outcome.broken]) == (2, [NAME])
-        assert stored(plain) == 10
-
-
 class LateRowArchiver(DayArchiver):
     """A row arrives between archive and drop."""
 
@@ -317,13 +274,3 @@ def test_the_command_archives_restores_and_releases(with_archive: Callable[[], N
         assert (code, out, "not in the archive" in err) == (2, "", True)
         code, _, err = run("restore", str(old), "--entity", "product-car")
         assert (code, "not in the archive" in err) == (2, True)
-
-
-def test_a_gone_connection_is_an_error_and_no_drop(store: Store) -> None:
-    with raw() as plain:
-        fill(plain, 10)
-        plain.close()
-        with pytest.raises(psycopg.OperationalError):
-            archive(plain, store, PRODUCT, OLD, SOURCE)
-    with raw() as again:
-        assert stored(again) == 10

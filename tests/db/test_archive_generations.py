@@ -77,6 +77,13 @@ def maintained(store: Store, keep: int = 3) -> list[str]:
     return outcome.dropped
 
 
+def archive_day(store: Store, *ids: str) -> None:
+    """These rows of the day go into the archive, and the day leaves."""
+    with raw() as plain:
+        fill(plain, *ids)
+    assert NAME in maintained(store)
+
+
 def test_retention_up_and_down_again_keeps_every_archived_row(store: Store) -> None:
     with raw() as plain:
         fill(plain, *ids("a", 25))
@@ -92,8 +99,7 @@ def test_retention_up_and_down_again_keeps_every_archived_row(store: Store) -> N
 
 def test_a_day_that_comes_back_with_other_rows_is_merged(store: Store) -> None:
     with raw() as plain:
-        fill(plain, *ids("b", 25))
-        maintained(store)
+        archive_day(store, *ids("b", 25))
         first = files(store)
         fill(plain, *ids("a", 11), *ids("c", 3))
         assert NAME in maintained(store)
@@ -110,8 +116,7 @@ def test_a_day_that_comes_back_with_other_rows_is_merged(store: Store) -> None:
 
 def test_a_day_with_nothing_new_is_left_as_it_is(store: Store) -> None:
     with raw() as plain:
-        fill(plain, *ids("b", 12))
-        maintained(store)
+        archive_day(store, *ids("b", 12))
         before = manifest.load(store, TABLE, OLD)
         fill(plain, *ids("b", 5))
     assert NAME in maintained(store)
@@ -120,8 +125,7 @@ def test_a_day_with_nothing_new_is_left_as_it_is(store: Store) -> None:
 
 def test_a_row_that_differs_from_the_archived_one_is_an_error_that_names_it(store: Store) -> None:
     with raw() as plain:
-        fill(plain, *ids("b", 12))
-        maintained(store)
+        archive_day(store, *ids("b", 12))
         fill(plain, *ids("b", 12))
         plain.execute(f"UPDATE {NAME} SET author = 'x' WHERE id = 'b003'")
         outcome = maintain(policy(), archiver=DayArchiver(store))
@@ -138,9 +142,7 @@ def test_a_row_that_differs_from_the_archived_one_is_an_error_that_names_it(stor
 
 
 def test_forget_removes_a_day_and_says_who_wanted_it(store: Store) -> None:
-    with raw() as plain:
-        fill(plain, *ids("b", 12))
-        maintained(store)
+    archive_day(store, *ids("b", 12))
     assert forget(store, TABLE, OLD, "order 7 of the data protection officer") == 12
     assert files(store) == ["forgotten.json"]
     said = store.read(f"{FOLDER}/forgotten.json")
@@ -214,9 +216,7 @@ def test_forget_that_ends_anywhere_can_be_run_again(tmp_path: Path) -> None:
     for changes in range(20):
         url = str(tmp_path / str(changes))
         store = Store(url)
-        with raw() as plain:
-            fill(plain, *ids("b", 12))
-        maintained(store)
+        archive_day(store, *ids("b", 12))
         try:
             forget(Fragile(url, changes), TABLE, OLD, "why")
         except Killed:
@@ -274,8 +274,7 @@ def test_a_new_day_does_not_go_to_an_archive_without_the_known_days(tmp_path: Pa
     place, away = tmp_path / "archive", tmp_path / "away"
     store, other = Store(str(place)), days.partition_name(TABLE, day(-4))
     with raw() as plain:
-        fill(plain, *ids("b", 12))
-        maintained(store)
+        archive_day(store, *ids("b", 12))
         days.create(plain, TABLE, day(-4))
         insert(plain, NOON + timedelta(days=1))
         place.rename(away)
@@ -309,8 +308,7 @@ def test_damaged_files_are_written_again_while_the_table_has_all_rows(store: Sto
 @pytest.mark.parametrize("back", [0, 3])
 def test_damaged_files_keep_a_day_that_came_back(store: Store, back: int) -> None:
     with raw() as plain:
-        fill(plain, *ids("b", 25))
-        maintained(store)
+        archive_day(store, *ids("b", 25))
         known = manifest.load(store, TABLE, OLD)
         assert known is not None
         damage(store, known)
@@ -327,13 +325,10 @@ def test_reading_goes_on_while_a_day_is_merged(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The list of files was read before the merge, the files are opened after it."""
-    with raw() as plain:
-        fill(plain, *ids("b", 25))
-        maintained(store)
-        listed = read._listed
-        stale = listed(PRODUCT, "b007")
-        fill(plain, *ids("a", 11))
-        maintained(store)
+    archive_day(store, *ids("b", 25))
+    listed = read._listed
+    stale = listed(PRODUCT, "b007")
+    archive_day(store, *ids("a", 11))
     answers = [stale]
     monkeypatch.setattr(
         read, "_listed", lambda *given: answers.pop() if answers else listed(*given)

@@ -1,24 +1,27 @@
-"""What somebody else wrote into the archive does not get into the history without a decision."""
+"""What somebody else wrote into the archive does not get into the history without a decision, and
+what a manifest says of its files is not believed: a file is what its bytes and rows are."""
 
-import io
 import json
-from collections.abc import Callable
-from datetime import timedelta
+from collections.abc import Callable, Mapping
+from datetime import date, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 from django.conf import settings
-from django.core.management import call_command
 from msgspec.structs import replace
 
 from annals import env
 from annals.access.journal.words import Actor
 from history.archive import manifest, provenance, read
+from history.archive.scrubbing import scrub, waiting
 from history.archive.store import Store
 from history.archive.write import DayArchiver, archive
+from history.daily.canonical import Connection
 from history.models import ArchivedDay
 from history.partitions.maintain import maintain
-from tests.db.partitioned import TABLE, insert, names, policy, raw
+from tests.db.commands import command
+from tests.db.partitioned import TABLE, insert, names, policy, raw, run
 from tests.db.test_archive_generations import (
     FOLDER,
     NAME,
@@ -26,6 +29,7 @@ from tests.db.test_archive_generations import (
     OLD,
     PRODUCT,
     SOURCE,
+    archive_day,
     archived,
     fill,
     ids,
@@ -57,6 +61,13 @@ def plant(store: Store, *ids: str) -> None:
         plain.execute(f"DROP TABLE {NAME}")
 
 
+def replant(store: Store, *ids: str) -> None:
+    """The same, in place of what was there."""
+    for name in store.names(FOLDER):
+        store.delete(name)
+    plant(store, *ids)
+
+
 def everything(store: Store) -> dict[str, bytes | None]:
     return {name: store.read(name) for name in store.names(FOLDER)}
 
@@ -74,12 +85,8 @@ def refused(store: Store) -> str:
 
 def partitions(*arguments: str) -> tuple[int, str]:
     """The exit code of `annals partitions`, and what it says."""
-    out = io.StringIO()
-    try:
-        call_command("partitions", *arguments, stdout=out, stderr=out)
-    except SystemExit as error:
-        return int(str(error.code)), out.getvalue()
-    return 0, out.getvalue()
+    code, out, err = run(*arguments)
+    return code, out + err
 
 
 def decide(action: str, *more: str) -> tuple[int, str]:
@@ -103,9 +110,7 @@ def test_a_planted_manifest_is_not_merged(store: Store) -> None:
 
 
 def test_a_row_that_was_added_to_an_archived_day_is_not_merged(store: Store) -> None:
-    with raw() as plain:
-        fill(plain, *ids("b", 12))
-        maintained(store)
+    archive_day(store, *ids("b", 12))
     noted = ArchivedDay.objects.get()
     plant(store, "forged")  # the archive merges it, the database does not know
     with raw() as plain:
@@ -117,12 +122,8 @@ def test_a_row_that_was_added_to_an_archived_day_is_not_merged(store: Store) -> 
 
 def test_an_archived_day_that_was_replaced_keeps_its_rows(store: Store) -> None:
     """By rows that are all in the table: nothing strange comes in, but archived rows would go."""
-    with raw() as plain:
-        fill(plain, "kept")
-        maintained(store)
-    for name in store.names(FOLDER):
-        store.delete(name)
-    plant(store, "late")
+    archive_day(store, "kept")
+    replant(store, "late")
     with raw() as plain:
         fill(plain, "late", "later")
     refused(store)
@@ -140,8 +141,7 @@ def test_after_a_kill_before_the_note_the_rows_are_taken(store: Store) -> None:
 
 def test_an_older_database_takes_the_archived_rows_when_an_operator_decides(store: Store) -> None:
     with raw() as plain:
-        fill(plain, *ids("b", 12))
-        maintained(store)
+        archive_day(store, *ids("b", 12))
         ArchivedDay.objects.all().delete()  # the database is restored from an earlier backup
         fill(plain, *ids("b", 9), "late")
     assert "3 rows" in refused(store)
@@ -164,9 +164,7 @@ def test_other_rows_under_the_true_digest_do_not_replace_a_day(store: Store, kno
         if known:
             provenance.note(true)
         plain.execute(f"DROP TABLE {NAME}")
-        for name in store.names(FOLDER):
-            store.delete(name)
-        plant(store, *ids("f", 12))
+        replant(store, *ids("f", 12))
         forged = manifest.load(store, TABLE, OLD)
         assert forged is not None
         manifest.save(store, replace(forged, digest=true.digest))
@@ -179,8 +177,7 @@ def test_other_rows_under_the_true_digest_do_not_replace_a_day(store: Store, kno
 
 def test_the_journal_has_what_an_operator_did_with_the_archive(store: Store) -> None:
     with raw() as plain:
-        fill(plain, *ids("b", 3))
-        maintained(store)
+        archive_day(store, *ids("b", 3))
         plain.execute("DELETE FROM access_journal")
         ArchivedDay.objects.all().delete()
         for action, *why in (("adopt", "--why", "a"), ("restore",), ("forget", "--why", "f")):
@@ -196,8 +193,7 @@ def test_the_journal_has_what_an_operator_did_with_the_archive(store: Store) -> 
 
 def test_without_the_journal_nothing_is_done(store: Store) -> None:
     with raw() as plain:
-        fill(plain, *ids("b", 3))
-        maintained(store)
+        archive_day(store, *ids("b", 3))
         before = everything(store)
         plain.execute("ALTER TABLE access_journal RENAME TO taken_away")
         try:
@@ -236,13 +232,9 @@ def test_only_a_sound_day_is_adopted(
 
 
 def test_adopting_takes_no_archived_row_away(store: Store) -> None:
-    with raw() as plain:
-        fill(plain, *ids("b", 12))
-        maintained(store)
+    archive_day(store, *ids("b", 12))
     assert "knows these rows" in decide("adopt", "--why", "test")[1]
-    for name in store.names(FOLDER):
-        store.delete(name)
-    plant(store, *ids("b", 3))
+    replant(store, *ids("b", 3))
     code, said = decide("adopt", "--why", "test")
     assert code == 2
     assert "12" in said
@@ -250,20 +242,17 @@ def test_adopting_takes_no_archived_row_away(store: Store) -> None:
 
 
 def test_planted_rows_are_neither_restored_nor_exported(store: Store, tmp_path: Path) -> None:
-    with raw() as plain:
-        fill(plain, *ids("b", 3))
-        maintained(store)
+    archive_day(store, *ids("b", 3))
     plant(store, "forged")
     code, said = decide("restore")
     assert code == 2
     assert "1 row" in said
     assert NAME not in names()
-    with pytest.raises(SystemExit):
-        call_command(
-            *("export", "--entity", "product-instance", "--from", str(OLD), "--format", "jsonl"),
-            *("--to", str(OLD + timedelta(days=1)), "--output", str(tmp_path / "export")),
-            stderr=io.StringIO(),
-        )
+    ended = command(
+        *("export", "--entity", "product-instance", "--from", str(OLD), "--format", "jsonl"),
+        *("--to", str(OLD + timedelta(days=1)), "--output", str(tmp_path / "export")),
+    )
+    assert ended.code == 2
     assert not list((tmp_path / "export").glob("*.jsonl"))
     with raw() as plain:
         fill(plain, "late")
@@ -273,12 +262,8 @@ def test_planted_rows_are_neither_restored_nor_exported(store: Store, tmp_path: 
 
 def test_a_reader_whose_files_were_replaced_does_not_ask_the_manifest(store: Store) -> None:
     """What somebody wrote there is not read: the database says which files count."""
-    with raw() as plain:
-        fill(plain, *ids("b", 3))
-        maintained(store)
-    for name in store.names(FOLDER):
-        store.delete(name)
-    plant(store, "b001x", *ids("b", 3))
+    archive_day(store, *ids("b", 3))
+    replant(store, "b001x", *ids("b", 3))
     with pytest.raises(FileNotFoundError):
         read.versions(store, PRODUCT, "b001")
 
@@ -287,9 +272,7 @@ def test_without_its_archive_an_installation_that_archives_drops_no_day(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As after a line that was forgotten in the settings of one cron job."""
-    with raw() as plain:
-        fill(plain, *ids("b", 3))
-    maintained(store)
+    archive_day(store, *ids("b", 3))
     with raw() as plain:
         fill(plain, *ids("c", 2))
     monkeypatch.setattr(settings, "ANNALS", env.read({"ANNALS_RETENTION_DAYS": "3"}))
@@ -300,3 +283,85 @@ def test_without_its_archive_an_installation_that_archives_drops_no_day(
     assert partitions("maintain", "--force", "--without-archive")[0] == 0
     with raw() as plain:
         assert plain.execute("SELECT to_regclass(%s)", [NAME]).fetchone() == (None,)
+
+
+IDS = ("a1", "b2", "c3")
+
+
+class Interrupted(DayArchiver):
+    """A run that archives and notes, and does not come to the drop."""
+
+    def archive(self, connection: Connection, table: str, day: date) -> None:
+        super().archive(connection, table, day)
+        raise OSError("the run ends here")
+
+
+@pytest.fixture
+def written(store: Store, place: Path) -> Path:
+    """The folder of a day that is archived and not dropped yet."""
+    with raw() as plain:
+        fill(plain, *IDS)
+    maintain(policy(), archiver=Interrupted(store))
+    return place / FOLDER
+
+
+def forge(folder: Path, **changed: Any) -> None:
+    """Write something else into the manifest of a day and into what it says of its file."""
+    path = folder / "manifest.json"
+    said = json.loads(path.read_text())
+    for name, value in changed.items():
+        (said if name in said else said["files"][0])[name] = value
+    path.write_text(json.dumps(said))
+
+
+def rows_found(store: Store) -> list[int]:
+    return [len(read.versions(store, PRODUCT, id_)) for id_ in IDS]
+
+
+def fault(store: Store) -> str:
+    (checked,) = scrub(store, waiting())
+    return checked.fault or ""
+
+
+@pytest.mark.parametrize("noted", [True, False])
+@pytest.mark.parametrize(
+    "changed",
+    [{"first": "zzz", "last": "zzz"}, {"archivedAt": "2999-01-01T00:00:00Z"}],
+)
+def test_a_forged_manifest_hides_no_archived_row(
+    store: Store, written: Path, changed: Mapping[str, Any], noted: bool
+) -> None:
+    said = ArchivedDay.objects.values_list("archived_at", flat=True).get()
+    if not noted:
+        ArchivedDay.objects.all().delete()  # the run was interrupted before its note
+    forge(written, **changed)
+    assert NAME in maintained(store)
+    assert NAME not in names()
+    assert rows_found(store) == [1, 1, 1]
+    assert fault(store) == ""
+    assert ArchivedDay.objects.get().archived_at.year == said.year
+
+
+def test_verify_compares_the_files_that_the_database_noted(store: Store, written: Path) -> None:
+    assert NAME in maintained(store)
+    (file,) = ArchivedDay.objects.get().files
+    ArchivedDay.objects.update(files=[{**file, "last": "a1"}])
+    assert "than the database" in fault(store)
+
+
+@pytest.mark.parametrize("forged", ["../../elsewhere.parquet", "/etc/passwd", "part.txt", None])
+def test_a_manifest_names_only_files_of_its_day_and_each_once(
+    store: Store, written: Path, forged: str | None
+) -> None:
+    if forged is None:
+        files = json.loads((written / "manifest.json").read_text())["files"]
+        forge(written, files=files * 2, rows=6)
+    else:
+        forge(written, name=f"{FOLDER}/{forged}")
+    outcome = maintain(policy(), archiver=DayArchiver(store))
+    [(_, said)] = outcome.broken
+    assert "not those of this day" in said
+    assert NAME in names()
+    assert decide("forget", "--why", "nobody can use it")[0] == 0
+    assert NAME in maintained(store)
+    assert rows_found(store) == [1, 1, 1]

@@ -1,16 +1,16 @@
 """Capacity from real partitions, and the command."""
 
-import io
 import json
 from datetime import date, timedelta
+from functools import partial
 
 import pytest
-from django.core.management import call_command
 from django.db import connection
 
 from history.capacity.loads import measured
 from history.partitions import catalog
 from tests.db import simulated
+from tests.db.commands import printed
 from tests.db.partitioned import raw
 from tests.messages import today
 
@@ -21,10 +21,7 @@ def ago(number: int) -> date:
     return today() - timedelta(days=number)
 
 
-def capacity(*words: str) -> str:
-    said = io.StringIO()
-    call_command("capacity", *words, stdout=said, stderr=io.StringIO(), no_color=True)
-    return said.getvalue()
+capacity = partial(printed, "capacity")
 
 
 def test_loads_are_those_of_complete_days() -> None:

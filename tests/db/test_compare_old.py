@@ -1,19 +1,18 @@
 """`annals compare-old`: every kind of difference is found and named, and no value is printed."""
 
 from datetime import timedelta
-from io import StringIO
 from pathlib import Path
 from typing import Any
 
 import pytest
 from django.conf import settings
-from django.core.management import CommandError, call_command
 
 from annals.access.models import JournalEntry
 from annals.management import comparing
 from history.base import clock
 from history.entities import BY_NAME
 from history.models import FieldLabel
+from tests.db.commands import command
 from tests.db.store import Store, minute
 from tests.old_service import OldService
 from tests.shape import shaped
@@ -24,11 +23,9 @@ VALUE = "17.9-of-somebody"
 
 def run(*arguments: str) -> tuple[int, dict[str, Any]]:
     """The exit code, and what --json prints."""
-    out = StringIO()
-    with pytest.raises(SystemExit) as ended:
-        call_command("compare-old", *arguments, "--json", stdout=out, stderr=StringIO())
-    assert VALUE not in out.getvalue()
-    return int(str(ended.value.code)), shaped("compare-old", out.getvalue())
+    ended = command("compare-old", *arguments, "--json")
+    assert VALUE not in ended.out
+    return ended.code, shaped("compare-old", ended.out)
 
 
 @pytest.fixture
@@ -86,20 +83,17 @@ def test_a_list_with_wrong_ids_is_no_proof(both: OldService, tmp_path: Path) -> 
     code, found = run("--applications", str(file))
     assert (code, found["ok"], found["applications"], found["nowhere"]) == (1, False, 2, 2)
     file.write_text("\ufeff\r\n\n")
-    with pytest.raises(CommandError, match="has no id") as caught:
-        call_command("compare-old", "--applications", str(file), stderr=StringIO())
-    assert caught.value.returncode == 2
+    ended = command("compare-old", "--applications", str(file))
+    assert (ended.code, "has no id" in ended.err) == (2, True)
 
 
 def test_the_text_says_where_and_never_what(both: OldService, store: Store) -> None:
     store.add("A1", 2, {"rate": VALUE}, 5, client="top-old", author="o.stara")
     both.add("A1", 2, {"rate": "other"}, minute(5))
-    out = StringIO()
-    with pytest.raises(SystemExit):
-        call_command("compare-old", stdout=out, stderr=StringIO())
-    assert "different: product-instance A1 version 2: /rate\n" in out.getvalue()
-    assert "1 version is missing here or differs." in out.getvalue()
-    assert VALUE not in out.getvalue()
+    said = command("compare-old").out
+    assert "different: product-instance A1 version 2: /rate\n" in said
+    assert "1 version is missing here or differs." in said
+    assert VALUE not in said
 
 
 def test_a_path_has_no_marked_value(both: OldService, store: Store) -> None:
@@ -118,9 +112,8 @@ def test_nothing_is_proved_where_the_old_service_fails(both: OldService, tmp_pat
     assert run()[0] == 1
     file = tmp_path / "ids"
     file.write_text("\n".join(f"A{number}" for number in range(20)))
-    with pytest.raises(CommandError, match="failed 5 times in a row") as caught:
-        call_command("compare-old", "--applications", str(file), stderr=StringIO())
-    assert caught.value.returncode == 2
+    ended = command("compare-old", "--applications", str(file))
+    assert (ended.code, "failed 5 times in a row" in ended.err) == (2, True)
     assert len(both.asked) == 1 + 5
 
 
@@ -130,11 +123,9 @@ def test_nothing_is_proved_where_no_version_is_in_both(store: Store, old: OldSer
     store.add("A1", 0, {}, 0)
     code, found = run()
     assert (code, found["ok"], found["versions"]["missingThere"]) == (1, False, 1)
-    out = StringIO()
-    with pytest.raises(SystemExit):
-        call_command("compare-old", stdout=out, stderr=StringIO())
-    assert "nothing was proved" in out.getvalue()
-    assert "Nothing is missing" not in out.getvalue()
+    said = command("compare-old").out
+    assert "nothing was proved" in said
+    assert "Nothing is missing" not in said
 
 
 def test_a_seed_gives_the_same_applications_again(store: Store) -> None:

@@ -3,24 +3,25 @@
 import json
 import time
 from datetime import datetime, timedelta
-from io import StringIO
+from functools import partial
 from typing import Any
 
 import pytest
-from django.core.management import CommandError, call_command
+from django.core.management import CommandError
 from django.test import Client
 
 from history import complete_to
 from history.base import clock
 from history.entities import BY_NAME, ROOT
 from ingest.completeness import figures
-from ingest.completeness.holds import may_get_rows, unsettled
 from ingest.models import Ledger, RetiredTopic
 from ingest.source.message import TopicPartition
 from ingest.store import ledger
 from ingest.store.ledger import Claim
 from ingest.store.session import connect
+from tests.db.commands import printed
 from tests.db.ingested import Ingested, query
+from tests.db.noted import ledger_row
 from tests.messages import SOURCE, TWIN, value
 
 TOPIC = SOURCE.topic
@@ -30,12 +31,8 @@ pytestmark = pytest.mark.django_db
 
 def known(topic: str, partition: int = 0, **given: Any) -> Ledger:
     """A ledger row: all of ten messages are read, which was seen two minutes ago."""
-    fields = {"next_offset": 10, "high_watermark": 10, "read": 10, "stored": 10, **given}
-    fields.setdefault("end_known_at", NOW - timedelta(minutes=2))
-    return Ledger.objects.create(
-        topic=topic, topic_id="t", partition=partition, first_offset=0, updated_at=NOW,
-        checked_at=NOW, **fields,
-    )  # fmt: skip
+    given.setdefault("end_known_at", NOW - timedelta(minutes=2))
+    return ledger_row(topic, partition=partition, **given)
 
 
 def answer() -> tuple[datetime | None, int | None]:
@@ -129,10 +126,7 @@ def test_a_batch_alone_does_not_make_the_end_known(ingested: Ingested) -> None:
     assert (entry.lag, entry.high_watermark) == (0, 6)
 
 
-def run(*words: str) -> str:
-    out = StringIO()
-    call_command("ledger", "--offline", *words, stdout=out)
-    return out.getvalue()
+run = partial(printed, "ledger", "--offline")
 
 
 def test_the_command_retires_and_takes_it_back() -> None:
@@ -177,16 +171,6 @@ def test_a_topic_of_a_kind_that_was_taken_out_is_named_until_it_is_retired() -> 
     assert json.loads(run("--json"))["undeclared"] == []
     run("unretire", "taken.out")
     assert "NOT READ taken.out" in run()
-
-
-def test_no_day_waits_for_a_retired_topic() -> None:
-    known(TOPIC)
-    day = (ROOT.table, NOW.date())
-    assert f"{TWIN} was never read" in may_get_rows([day])[day]
-    figures.retire(TWIN, "the migration ended")
-    assert may_get_rows([day]) == {}
-    known(TWIN, high_watermark=99)
-    assert (may_get_rows([day]), unsettled([day])) == ({}, {})
 
 
 def test_no_metric_of_a_retired_topic_can_raise_an_alarm(client: Client) -> None:

@@ -1,5 +1,6 @@
-"""One day's partition: made and dropped by several at once, in any time zone, blocking nobody."""
+"""One day: made and dropped by several at once, in any time zone, blocking nobody; its storage."""
 
+import json
 import os
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -7,11 +8,14 @@ from datetime import UTC, date, datetime, timedelta
 
 import psycopg
 import pytest
+from django.core.management import call_command
+from django.db import connection
 
 from history.daily import days
 from history.daily.day_locks import day_locked
 from history.daily.days import DayState
-from tests.db.partitioned import NOW, TABLE, TODAY, day, insert, names, raw, stored
+from history.entities import ENTITIES
+from tests.db.partitioned import NOW, TABLE, TODAY, day, half_dropped, insert, names, raw, stored
 
 pytestmark = pytest.mark.usefixtures("tables")
 
@@ -83,33 +87,11 @@ def test_many_make_the_same_days_at_once() -> None:
     assert names() == [days.partition_name(TABLE, of) for of in wanted]
 
 
-def test_a_day_that_is_made_and_dropped_at_once_ends_one_way_or_the_other() -> None:
-    def flip(number: int) -> None:
-        with raw() as plain:
-            for _ in range(5):
-                (days.create if number % 2 else days.drop)(plain, TABLE, TODAY)
-
-    with ThreadPoolExecutor(4) as pool:
-        list(pool.map(flip, range(4)))
-    with raw() as plain:
-        assert days.locate(plain, TABLE, TODAY).state in (DayState.ABSENT, DayState.ATTACHED)
-
-
-def test_an_open_reader_does_not_hold_up_a_new_day() -> None:
-    with raw() as plain, raw() as reader, reader.transaction():
-        days.create(plain, TABLE, TODAY)
-        insert(plain, NOW)
-        assert stored(reader) == 1
-        assert days.create(plain, TABLE, day(1))
-
-
 def test_a_pending_day_is_left_to_the_drop_that_is_at_work() -> None:
     with raw() as plain, raw() as dropping:
         days.create(plain, TABLE, TODAY)
-        with raw() as reader, reader.transaction():
-            stored(reader)
-            with pytest.raises(psycopg.errors.LockNotAvailable):
-                days.drop(dropping, TABLE, TODAY, wait_s=0.2)
+        with half_dropped(dropping, TODAY):
+            pass
         with day_locked(dropping, days.partition_name(TABLE, TODAY)):
             with pytest.raises(psycopg.errors.LockNotAvailable):
                 days.create(plain, TABLE, TODAY, wait_s=0.2)
@@ -121,10 +103,8 @@ def test_a_pending_day_that_is_wanted_again_comes_back_with_its_rows() -> None:
     with raw() as plain:
         days.create(plain, TABLE, TODAY)
         insert(plain, NOW)
-        with raw() as reader, reader.transaction():
-            stored(reader)
-            with pytest.raises(psycopg.errors.LockNotAvailable):
-                days.drop(plain, TABLE, TODAY, wait_s=0.2)
+        with half_dropped(plain, TODAY):
+            pass
         assert stored(plain) == 0
         assert days.create(plain, TABLE, TODAY)
         assert stored(plain) == 1
@@ -158,3 +138,63 @@ def test_a_lock_that_is_not_to_be_had_ends_in_time() -> None:
     with raw() as plain:
         assert plain.execute("SHOW lock_timeout").fetchone() == ("0",)
         assert days.create(plain, TABLE, TODAY)
+
+
+COMPRESSIONS = {"l": "lz4", "p": "pglz", "": "default"}
+
+
+def compressions() -> dict[str, str]:
+    """What the column `data` of each table of versions and of each of its days says."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT attrelid::regclass::text, attcompression FROM pg_attribute"
+            " LEFT JOIN pg_inherits ON inhrelid = attrelid"
+            " WHERE attname = 'data' AND coalesce(inhparent, attrelid)"
+            " = ANY(%s::text[]::regclass[])",
+            [[entity.table for entity in ENTITIES]],
+        )
+        return {table: COMPRESSIONS[kind] for table, kind in cursor.fetchall()}
+
+
+def expected() -> str:
+    with raw() as plain:
+        row = plain.execute(
+            "SELECT 'lz4' = ANY(enumvals) FROM pg_settings WHERE name = 'default_toast_compression'"
+        ).fetchone()
+    return "lz4" if row and row[0] else "default"
+
+
+def test_every_day_that_maintain_makes_keeps_long_documents_compressed() -> None:
+    """With lz4 where the server can."""
+    call_command("partitions", "maintain", verbosity=0)
+    found = compressions()
+    assert len(found) > 20 * len(ENTITIES)
+    assert set(found.values()) == {expected()}
+
+
+def test_so_do_a_day_that_a_consumer_makes_and_one_that_comes_from_the_archive() -> None:
+    tomorrow = day(1)
+    with raw() as plain:
+        days.create(plain, TABLE, tomorrow)
+        place = days.locate(plain, TABLE, tomorrow)
+        days.create_detached(plain, place._replace(child=place.new), tomorrow, days.RESTORED)
+        days.replace(plain, TABLE, tomorrow)
+    assert compressions()[days.partition_name(TABLE, tomorrow)] == expected()
+
+
+def test_a_document_of_some_kb_is_stored_as_it_is() -> None:
+    text = json.dumps({"comment": "заявка " * 500}, ensure_ascii=False)
+    with raw() as plain:
+        days.create(plain, TABLE, TODAY)
+        plain.execute(
+            f"INSERT INTO {TABLE} (id, version, data, updated_at, client_id, type)"
+            " VALUES ('whole', 1, %s, %s, 'test', 1)",
+            [text, NOW],
+        )
+        row = plain.execute(
+            f"SELECT pg_column_size(data), reloptions FROM {TABLE}, pg_class WHERE relname = %s",
+            [days.partition_name(TABLE, TODAY)],
+        ).fetchone()
+    assert row is not None
+    assert row[0] > len(text.encode()) * 0.9
+    assert row[1] == ["toast_tuple_target=8160"]

@@ -1,7 +1,6 @@
 """A run that ends between any two statements loses no row, and the next run completes its work."""
 
 import shutil
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -21,7 +20,8 @@ from history.daily.window import Window
 from history.models import ArchivedDay
 from history.partitions.maintain import maintain
 from history.partitions.plan import Policy
-from tests.db.partitioned import TABLE, TABLES, TODAY, drop_partitions, names, raw
+from tests.consuming import until
+from tests.db.partitioned import TABLE, TABLES, TODAY, advisory_locks, drop_partitions, names, raw
 from tests.db.test_archive_generations import NAME, OLD, PRODUCT, archived, fill, small_files
 from tests.killed import Killed, killed_before
 
@@ -33,13 +33,6 @@ FIRST = [f"a{number}" for number in range(9)]
 LATER = [f"b{number}" for number in range(5)]
 # Only today is kept, so that a run has few statements other than those of the old day.
 POLICY = Policy(Window(TODAY, TODAY), TODAY)
-
-
-# Advisory locks that somebody has in this database.
-HELD = """
-SELECT count(*) FROM pg_locks JOIN pg_database d ON d.oid = database
-WHERE locktype = 'advisory' AND datname = current_database()
-"""
 
 
 def fresh() -> None:
@@ -62,11 +55,7 @@ def somewhere(store: Store) -> set[str]:
 
 def until_free() -> None:
     """Wait until the server has ended the session of the killed process, and its locks with it."""
-    deadline = time.monotonic() + 60
-    with raw() as plain:
-        while plain.execute(HELD).fetchone() != (0,):
-            assert time.monotonic() < deadline, "the session of a killed process does not end"
-            time.sleep(0.01)
+    until(lambda: advisory_locks() == 0, "the session of a killed process does not end")
 
 
 def kill_everywhere(act: Callable[[], object]) -> Iterator[int]:

@@ -20,7 +20,8 @@ from history.entities import BY_TABLE
 from history.models import ArchivedDay, DaySeal, SealedDay, VerifiedTable
 from history.partitions.catalog import Partition
 from ingest.completeness.views import why
-from ingest.models import Quarantined, RetiredTopic
+from ingest.models import RetiredTopic
+from tests.db import noted
 from tests.db.partitioned import TABLE, raw
 from tests.db.screens import text
 from tests.messages import today
@@ -54,10 +55,7 @@ def test_the_calendar(tables: None, client: Client, settings: Settings) -> None:
         for day in (held, sealed, today(), today() - timedelta(days=13)):
             days.create(plain, TABLE, day)
     SealedDay.objects.create(table=TABLE, day=sealed, packed_at=clock.now())
-    Quarantined.objects.create(
-        topic="top-storage.export.product-instance", topic_id="", partition=0, offset=7,
-        reason="not_json", detail="", first_seen=clock.now(), day=held,
-    )  # fmt: skip
+    noted.held(day=held)
     DaySeal.objects.create(
         table=TABLE, day=sealed, rows=1, digest="d", ranges=[], previous="p", seal="s",
         sealed_at=clock.now() - timedelta(hours=1),

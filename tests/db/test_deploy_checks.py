@@ -23,8 +23,8 @@ from annals.access import address
 from annals.observe.deploy_checks import first_hour
 from history.base import clock
 from history.gap_models import GapRun
-from history.models import MaintainRun
 from ingest.source import kafka
+from tests.db.noted import gaps_ran, maintain_ran
 
 ROOT = Path(__file__).resolve().parents[2]
 NOTHING_SET = ["W101", "W102", "W103", "W104", "W105", "W106"]
@@ -139,12 +139,8 @@ def test_a_new_database_then_one_that_is_prepared(settings: Settings) -> None:
             cursor.execute(f"GRANT annals_{role} TO first_hour_{role}")
     User.objects.create_superuser("first")
     now = clock.now()
-    MaintainRun.objects.create(
-        started_at=now, seconds=1, exit_code=0, created=0, dropped=0, held=0, busy=0, broken=0
-    )
-    GapRun.objects.create(
-        id=1, started_at=now, seconds=1, days=1, quarantined=0, removed_before=now.date()
-    )
+    maintain_ran(now)
+    gaps_ran(now)
     after = numbers(databases=["default"])
     assert [each for each in after if each not in ("W114", "W121")] == ["W116"]
 

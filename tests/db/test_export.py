@@ -1,6 +1,5 @@
 """Exports contain every version of the requested days, exactly, and can be continued."""
 
-import io
 import os
 import subprocess
 import sys
@@ -12,7 +11,6 @@ from typing import Any
 import msgspec
 import pytest
 from django.conf import settings
-from django.core.management import call_command
 from django.db import connection
 
 from history.archive import parquet
@@ -25,7 +23,9 @@ from history.export import run
 from history.partitions.maintain import maintain
 from history.record import ChangeType
 from tests.db import simulated
+from tests.db.commands import command
 from tests.db.partitioned import NOW, TABLE, TODAY, day, insert, policy, raw, stored
+from tests.db.store import Store as Rows
 from tests.shape import shaped
 
 pytestmark = pytest.mark.usefixtures("tables")
@@ -59,19 +59,10 @@ def fill(*of: date) -> None:
             days.create(plain, TABLE, each)
             noon = datetime(each.year, each.month, each.day, 12, tzinfo=UTC)
             for number, data in enumerate(HARD):
-                plain.execute(
-                    f"INSERT INTO {TABLE} (id, version, data, updated_at, client_id, author, type)"
-                    " VALUES (%s, %s, %s, %s, %s, %s, %s)",
-                    [
-                        f'Ж"{number}\\',
-                        number,
-                        data,
-                        noon + timedelta(microseconds=number * 10),
-                        "client\x02\x7f",
-                        None if number else "a,b",
-                        number % 3,
-                    ],
-                )
+                moment, kind = noon + timedelta(microseconds=number * 10), ChangeType(number % 3)
+                author = None if number else "a,b"
+                more: Any = {"type": kind, "client": "client\x02\x7f", "author": author}
+                Rows().add(f'Ж"{number}\\', number, data, moment, **more)
 
 
 @pytest.fixture
@@ -91,11 +82,11 @@ def export(
     span: tuple[date, date] = (FIRST, LAST + timedelta(days=1)),
 ) -> str:
     """What `annals export` writes to standard error."""
-    said = io.StringIO()
     dates = ("--from", str(span[0]), "--to", str(span[1]))
-    call_command("export", "--entity", entity, *dates, *words, stderr=said, no_color=True)
+    ended = command("export", "--entity", entity, *dates, *words)
     connection.close()
-    return said.getvalue()
+    assert ended.code == 0, ended
+    return ended.err
 
 
 def parsed(line: bytes) -> dict[str, Any]:
@@ -104,12 +95,10 @@ def parsed(line: bytes) -> dict[str, Any]:
     return {**found, "updatedAt": datetime.fromisoformat(found["updatedAt"])}
 
 
-def failing(*words: str) -> tuple[int, str]:
-    """Exit code and standard error of an export without dates that does not end with 0."""
-    said = io.StringIO()
-    with pytest.raises(SystemExit) as stopped:
-        call_command("export", "--entity", "product-instance", *words, stderr=said, no_color=True)
-    return int(stopped.value.code or 0), said.getvalue()
+def undated(*words: str) -> tuple[int, str]:
+    """Exit code and standard error of an export of applications."""
+    code, _, said = command("export", "--entity", "product-instance", *words)
+    return code, said
 
 
 def leave(archive: str) -> None:
@@ -177,9 +166,9 @@ def test_an_interrupted_export_goes_on(
         return real(export, of, *rest)
 
     monkeypatch.setattr(run, "_write", stop_at_last)
-    with pytest.raises(SystemExit) as stopped:
-        export("--output", str(tmp_path), "--format", kind, "--jobs", "1")
-    assert stopped.value.code == 2
+    span = ("--from", str(FIRST), "--to", str(LAST + timedelta(days=1)))
+    words = ("--output", str(tmp_path), "--format", kind, "--jobs", "1")
+    assert undated(*span, *words)[0] == 2
     monkeypatch.setattr(run, "_write", real)
     (done,) = [tmp_path / name for name in visible(tmp_path)]
     before = done.stat()
@@ -231,10 +220,8 @@ def test_children_name_their_application(tmp_path: Path) -> None:
 @pytest.mark.usefixtures("filled")
 def test_an_export_without_dates_leaves_out_today(tmp_path: Path) -> None:
     fill(day(-1), TODAY)
-    said = io.StringIO()
-    words = ("--entity", "product-instance", "--output", str(tmp_path))
-    call_command("export", *words, stderr=said, no_color=True)
-    assert "Exported 3 days, 12 rows" in said.getvalue()
+    code, said = undated("--output", str(tmp_path))
+    assert (code, "Exported 3 days, 12 rows" in said) == (0, True)
     assert visible(tmp_path) == [
         f"{days.partition_name(TABLE, of)}.jsonl" for of in (FIRST, LAST, day(-1))
     ]
@@ -305,13 +292,13 @@ def test_days_that_are_gone_are_named(
 ) -> None:
     leave(settled)
     old = day(-200)
-    code, said = failing("--output", str(tmp_path / "both"), "--from", str(old), "--to", str(TODAY))
+    code, said = undated("--output", str(tmp_path / "both"), "--from", str(old), "--to", str(TODAY))
     last = day(-91)
     assert code == 1
     assert f"{TABLE} not exported: {old} to {last}: before retention, and not in the" in said
     assert "Exported 4 days" in said  # two with rows, and two that maintain has made
     archive_at(monkeypatch, None)
-    code, said = failing("--output", str(tmp_path / "other"))
+    code, said = undated("--output", str(tmp_path / "other"))
     assert code == 1
     assert f"not exported: {FIRST}: in the archive, and ANNALS_ARCHIVE_URL is not set" in said
     assert visible(tmp_path / "other") == visible(tmp_path / "both")[1:]
@@ -322,18 +309,18 @@ def test_a_damaged_day_of_the_archive_fails_alone(tmp_path: Path, settled: str) 
     leave(settled)
     (file,) = (Path(settled) / TABLE / str(FIRST)).glob("*.parquet")
     file.write_bytes(file.read_bytes()[:-100])
-    code, said = failing("--output", str(tmp_path))
+    code, said = undated("--output", str(tmp_path))
     assert code == 2
     assert f"{days.partition_name(TABLE, FIRST)} not exported: {TABLE} {FIRST} cannot" in said
     assert visible(tmp_path) == [
         f"{days.partition_name(TABLE, of)}.jsonl" for of in (LAST, day(-2), day(-1))
     ]
     file.unlink()
-    assert failing("--output", str(tmp_path))[0] == 2
+    assert undated("--output", str(tmp_path))[0] == 2
     # Rows that can be read and are not those of the manifest.
     other = Path(settled) / TABLE / str(FIRST) / "manifest.json"
     other.write_text(other.read_text().replace('"rows": 4', '"rows": 5'))
-    assert failing("--output", str(tmp_path))[0] == 2
+    assert undated("--output", str(tmp_path))[0] == 2
 
 
 def test_an_interrupted_drop_leaves_nothing_out(tmp_path: Path) -> None:

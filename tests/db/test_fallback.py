@@ -1,8 +1,5 @@
 """Timelines with versions that only the old service has: one history, paged exactly once."""
 
-import random
-from collections.abc import Callable
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -10,12 +7,9 @@ from typing import Any
 import jsonpatch
 import pytest
 from django.test import Client
-from hypothesis import HealthCheck, given
-from hypothesis import settings as hypothesis_settings
-from hypothesis import strategies as st
 
 from annals.access.models import JournalEntry
-from history import labels, masking, timeline
+from history import labels, masking
 from history.base import clock
 from history.entities import BY_NAME, ROOT
 from history.fallback import OldVersion, Subject
@@ -23,33 +17,18 @@ from history.fallback import client as calls
 from history.fallback.answer import part, says_nothing_there
 from history.models import FieldLabel
 from history.record import ChangeType
-from history.timeline import (
-    ApplicationQuery,
-    Order,
-    Page,
-    Query,
-    Reader,
-    Sort,
-    Version,
-    readers,
-)
 from history.timeline.sources.tables import Tables
 from tests.apache import certificates
+from tests.db.noted import held_version
 from tests.db.replaced import use
 from tests.db.screens import text
-from tests.db.store import HOST, Store, minute
-from tests.db.test_timeline_paging import rolled_back
+from tests.db.store import Store, minute
 from tests.old_service import OldService
 
 API = "/api/v1/history/product-instance/A1"
 WHOLE = "/api/v1/applications/A1/history"
 PERSON = BY_NAME["participant-role"]
 pytestmark = pytest.mark.usefixtures("store", "own_breaker")
-
-
-def with_old_service() -> Reader:
-    """Nobody in particular, of the store and the old service."""
-    return replace(HOST, old=readers.old_service())
 
 
 @pytest.fixture
@@ -231,133 +210,33 @@ def test_it_reads_what_annals_itself_answers(store: Store, support: Client) -> N
 # Pages.
 
 
-WHERE = st.lists(
-    st.tuples(st.sampled_from(["ours", "old", "both"]), st.integers(0, 4), st.integers(-1, 1)),
-    min_size=1,
-    max_size=14,
+@pytest.mark.parametrize("broken", [2, 4, 6])
+@pytest.mark.parametrize(
+    "address, form", [(API, {}), (API, {"sort": "version", "order": "asc"}), (WHOLE, {})]
 )
-
-
-def walked(
-    old: OldService, outages: list[bool], ask: Callable[[Reader, str | None], Page]
-) -> list[tuple[bool, Version]]:
-    """The versions on all pages, each with whether the old service answered at this page. It fails
-    at these pages after the first, and comes back."""
-    seen: list[tuple[bool, Version]] = []
-    plan = iter([False, *outages])
-    token: str | None = None
-    with pytest.MonkeyPatch.context() as patch:
-        while True:
-            old.status = 503 if next(plan, False) else 200
-            patch.setattr(calls, "BREAKER", calls.Breaker())
-            reader = with_old_service()
-            page = ask(reader, token)
-            assert reader.old.failed == (old.status == 503)
-            seen += [(old.status == 200, each) for each in page.versions]
-            token = page.next_token
-            if token is None:
-                return seen
-
-
-exactly_once = hypothesis_settings(
-    max_examples=60,
-    deadline=None,
-    database=None,
-    suppress_health_check=[HealthCheck.function_scoped_fixture],
-)
-
-
-@given(
-    where=WHERE,
-    size=st.integers(1, 5),
-    old_size=st.integers(1, 4),
-    sort=st.sampled_from(Sort),
-    order=st.sampled_from(Order),
-    outages=st.lists(st.booleans(), max_size=8),
-    seed=st.integers(0, 99),
-)
-@exactly_once
-def test_the_union_is_paged_exactly_once(
-    store: Store,
-    old: OldService,
-    where: list[tuple[str, int, int]],
-    size: int,
-    old_size: int,
-    sort: Sort,
-    order: Order,
-    outages: list[bool],
-    seed: int,
-) -> None:
-    """Also where the old service fails at any page after the first, and comes back."""
-    old.held, old.page = [], old_size
-    with rolled_back():
-        expected: dict[int, tuple[str, int]] = {}
-        for version, (side, moment, shift) in enumerate(where):
-            if side != "ours":
-                old.add("A1", version, {"v": version}, minute(moment + shift))
-                expected[version] = ("old", moment + shift)
-            if side != "old":
-                store.add("A1", version, {"v": version, "ours": True}, minute(moment))
-                expected[version] = ("ours", moment)
-        random.Random(seed).shuffle(old.held)
-        query = Query(entity=ROOT, id="A1", sort=sort, order=order, page_size=size)
-        seen = walked(
-            old,
-            outages,
-            lambda reader, token: timeline.page(reader, replace(query, page_token=token)),
-        )
-        for answered, each in seen:
-            assert each.old == (expected[each.version][0] == "old")
-            if answered:
-                lower = max((n for n in expected if n < each.version), default=None)
-                assert each.previous_version == lower
-
-    def place(version: int) -> tuple[int, int]:
-        keys = (expected[version][1], version)
-        return keys if sort is Sort.UPDATED_AT else keys[::-1]
-
-    shown = [each.version for _, each in seen]
-    assert shown == sorted(expected, key=place, reverse=query.order is Order.DESC)
-
-
-@given(
-    where=st.lists(
-        st.tuples(st.sampled_from(["A1", "R1", "R2"]), st.booleans(), st.integers(0, 3)),
-        min_size=1,
-        max_size=12,
-    ),
-    size=st.integers(1, 4),
-    order=st.sampled_from(Order),
-    outages=st.lists(st.booleans(), max_size=8),
-)
-@exactly_once
-def test_the_union_of_an_application_is_paged_exactly_once(
-    store: Store,
-    old: OldService,
-    where: list[tuple[str, bool, int]],
-    size: int,
-    order: Order,
-    outages: list[bool],
-) -> None:
-    old.held = []
-    with rolled_back():
-        expected = []
-        for version, (id, ours, moment) in enumerate(where):
-            kind = ROOT if id == "A1" else PERSON
-            application = None if kind.root else "A1"
-            if ours:
-                store.add(id, version, {}, minute(moment), entity=kind, application=application)
-            else:
-                old.add(id, version, {}, minute(moment), kind=kind.name, application=application)
-            expected.append((moment, ROOT is not kind, id, version))
-        query = ApplicationQuery(id="A1", order=order, page_size=size)
-        seen = walked(
-            old,
-            outages,
-            lambda reader, token: timeline.application(reader, replace(query, page_token=token)),
-        )
-    expected.sort(reverse=order is Order.DESC)
-    assert [(each.id, each.version) for _, each in seen] == [each[2:] for each in expected]
+def test_each_version_is_on_one_page_though_the_old_service_fails_at_one(
+    half: OldService, store: Store, support: Client, monkeypatch: pytest.MonkeyPatch,
+    address: str, form: dict[str, str], broken: int,
+) -> None:  # fmt: skip
+    """It answers in pages too, and is back at the next one. All other questions: tests/oracle."""
+    half.add("A1", 4, {"rate": "old 4"}, minute(4.5))  # ours is of another time
+    half.add("R1", 0, {"fullName": "old"}, minute(1), kind=PERSON.name, application="A1")
+    store.add("R1", 1, {"fullName": "new"}, minute(2), entity=PERSON)
+    half.page = 2
+    whole = [(each["id"], each["version"]) for each in get(support, address, **form)["history"]]
+    assert len(whole) == (8 if address == WHOLE else 6)
+    seen: list[tuple[str, int]] = []
+    asked: dict[str, Any] = {"pageSize": 1, **form}
+    for page in range(1, 10):
+        half.status = 503 if page == broken else 200
+        monkeypatch.setattr(calls, "BREAKER", calls.Breaker())
+        data = get(support, address, **asked)
+        assert data["fallback"]["state"] == ("failed" if page == broken else "answered")
+        seen += [(each["id"], each["version"]) for each in data["history"]]
+        if "nextPageToken" not in data:
+            break
+        asked["pageToken"] = data["nextPageToken"]
+    assert seen == whole
 
 
 @pytest.mark.parametrize("address", [API, WHOLE])
@@ -447,3 +326,60 @@ def test_the_screen_says_that_versions_may_be_missing(half: OldService, support:
     gone = support.get("/admin/history/product-instance/B9/")
     assert gone.status_code == 404
     assert "Прежняя система не отвечает" in text(gone)
+
+
+# The rule where only the old service has the document that it decides about.
+
+TRACE = "/api/v1/trace?entity=participant-role&id=R1&version="
+
+
+def test_a_trace_asks_the_rule_about_the_old_document(
+    store: Store, old: OldService, support: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The child is in the store, its application in the old service only."""
+    use(old, monkeypatch, ANNALS_NEED_TO_KNOW=f"{__name__}.closed")
+    old.add("A1", 0, {"vip": True}, minute(0))
+    store.add("R1", 1, {"fullName": "x"}, minute(1), entity=PERSON, application="A1")
+    store.add("R2", 1, {"fullName": "x"}, minute(1), entity=PERSON, application="B1")
+    held_version("A1", 5)
+    root = "/api/v1/trace?entity=product-instance&id=A1&version="
+    for address in (f"{TRACE}1", f"{TRACE}7", f"{root}0", f"{root}5", f"{root}9"):
+        assert support.get(address).status_code == 403, address
+    assert support.get(f"{TRACE}1".replace("R1", "R2")).status_code == 200
+
+
+@pytest.mark.parametrize("more", ["", "&archive=true"])
+def test_the_rule_is_not_asked_about_what_is_not_known(
+    store: Store, old: OldService, support: Client, monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path, more: str,
+) -> None:  # fmt: skip
+    """An old service that is away opens nothing; nor does an answer that is of the store alone."""
+    rule = f"{__name__}.closed"
+    use(old, monkeypatch, ANNALS_NEED_TO_KNOW=rule, ANNALS_ARCHIVE_URL=str(tmp_path))
+    old.add("A1", 0, {"vip": True}, minute(0))
+    store.add("R1", 1, {"fullName": "x"}, minute(1), entity=PERSON, application="A1")
+    child = f"/api/v1/history/participant-role/R1?pageSize=1{more}"
+    assert support.get(child).status_code == 403
+    held_version("A1", 5)
+    old.status = 500
+    for address in (child, f"{TRACE}1", "/api/v1/trace?entity=product-instance&id=A1&version=5"):
+        answer = support.get(address)
+        assert answer.status_code == 503, address
+        entry = JournalEntry.objects.latest("at")
+        assert (entry.outcome, entry.reason) == ("failed", "need-to-know: the rule failed")
+    store.add("A1", 1, {"rate": "1"}, minute(1))
+    assert support.get(child).status_code == 200
+
+
+def test_a_search_asks_the_rule_about_the_old_document(
+    store: Store, old: OldService, support: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    use(old, monkeypatch, ANNALS_NEED_TO_KNOW=f"{__name__}.closed")
+    old.add("A1", 0, {"vip": True}, minute(0))
+    old.add("B1", 0, {"rate": "1"}, minute(0))
+    for id, application in (("R1", "A1"), ("R2", "B1")):
+        store.add(id, 1, {"fullName": "x"}, minute(1), entity=PERSON, application=application)
+    assert get(support, "/api/v1/search", q="R1")["results"] == []
+    found = get(support, "/api/v1/search", q="R2")
+    assert [each["id"] for each in found["results"]] == ["R2"]
+    assert "fallback" not in found

@@ -1,8 +1,9 @@
 """An old service that is slow, broken or hostile costs its time limit, and shows nothing wrong."""
 
 import json
+import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler
 from itertools import count
 from pathlib import Path
@@ -12,7 +13,7 @@ import pytest
 from django.test import Client
 
 from history.fallback import client
-from history.fallback import client as calls
+from tests.consuming import until
 from tests.db.replaced import use
 from tests.db.store import Store, minute
 from tests.db.test_fallback import API, get, numbers
@@ -164,7 +165,7 @@ def test_a_redirect_is_not_followed(
     with OldService([GOOD]) as elsewhere:
         for status in (301, 302, 303, 307, 308):
             mine.hostile = says("", status, Location=f"{elsewhere.url}/api/v1/x")
-            monkeypatch.setattr(calls, "BREAKER", calls.Breaker())
+            monkeypatch.setattr(client, "BREAKER", client.Breaker())
             assert numbers(get(support, API)) == [1]
         assert elsewhere.asked == []
     assert mine.tokens == ["Bearer the-token"] * 5
@@ -204,18 +205,18 @@ def test_names_and_values_are_not_in_the_log(
 
 
 def test_the_breaker_cuts_it_off_and_tries_again(
-    mine: OldService, support: Client, own_breaker: calls.Breaker,
+    mine: OldService, support: Client, own_breaker: client.Breaker,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
     mine.add("A1", 0, {"rate": "old"}, minute(0))
     mine.status = 503
     for _ in range(5):
         assert get(support, API)["fallback"]["state"] == "failed"
-    assert len(mine.asked) == calls.FAILURES
-    monkeypatch.setattr(calls, "PAUSE_SECONDS", 0.0)
+    assert len(mine.asked) == client.FAILURES
+    monkeypatch.setattr(client, "PAUSE_SECONDS", 0.0)
     own_breaker.failed(time.monotonic())
     assert get(support, API)["fallback"]["state"] == "failed"  # the probe
-    assert len(mine.asked) == calls.FAILURES + 1
+    assert len(mine.asked) == client.FAILURES + 1
     mine.status = 200
     assert numbers(get(support, API)) == [1, 0]
     assert not own_breaker.open
@@ -236,30 +237,13 @@ def test_a_wrong_answer_cuts_nobody_off(
 def test_only_some_calls_at_a_time(
     mine: OldService, support: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    held: list[Callable[[], None]] = []
-    while calls._places.acquire(blocking=False):
-        held.append(calls._places.release)
-    try:
-        assert get(support, API)["fallback"]["state"] == "failed"
-        assert mine.asked == []
-    finally:
-        for release in held:
-            release()
+    monkeypatch.setattr(client, "_places", threading.Semaphore(0))
+    assert get(support, API)["fallback"]["state"] == "failed"
+    assert mine.asked == []
 
 
 @pytest.fixture(autouse=True)
 def all_places_are_free_again() -> Iterator[None]:
     """No call is left behind: what hung has ended."""
     yield
-    until = time.monotonic() + 10
-    taken = client.__name__  # the places are of the process, not of the test
-    while time.monotonic() < until:
-        free = 0
-        while calls._places.acquire(blocking=False):
-            free += 1
-        for _ in range(free):
-            calls._places.release()
-        if free == calls.PLACES:
-            return
-        time.sleep(0.05)
-    pytest.fail(f"{taken}: a call did not end")
+    until(lambda: client._places._value == client.PLACES, "a call did not end", 10)

@@ -5,12 +5,10 @@ import threading
 from collections.abc import Iterator
 from contextlib import suppress
 from datetime import date, datetime, time, timedelta
-from io import StringIO
 from itertools import pairwise
 from typing import Any
 
 import pytest
-from django.core.management import call_command
 from django.db import connection
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
@@ -26,7 +24,9 @@ from history.gaps.run import GapsOutcome, run
 from history.record import ChangeType
 from history.timeline.row import CLOCK_TOLERANCE
 from ingest.models import Quarantined
+from tests.db.commands import printed
 from tests.db.ingested import empty
+from tests.db.noted import held_version
 from tests.db.store import T0, Store
 
 TABLES = (VersionGap, GapDocument, GapPending, GapDay, GapRun, Quarantined)
@@ -182,10 +182,7 @@ def test_services_beyond_the_largest_are_one(committed: Store) -> None:
 def test_a_version_in_quarantine_is_missing_and_explained(committed: Store) -> None:
     committed.add("A1", 0, {}, 0)
     committed.add("A1", 3, {}, 1)
-    Quarantined.objects.create(
-        topic=ROOT.topics[0], topic_id="", partition=0, offset=7, reason="bad_updated_at",
-        detail="", first_seen=clock.now(), entity=ROOT.name, entity_id="A1", version=2,
-    )  # fmt: skip
+    held_version("A1", 2)
     find()
     assert open_gaps() == [("A1", 1, 2)]
     assert GapRun.objects.get().quarantined == 1
@@ -269,16 +266,10 @@ def test_a_run_that_is_killed_loses_and_doubles_nothing(
 def test_the_command(committed: Store) -> None:
     committed.add("A1", 0, {}, 0)
     committed.add("A1", 3, {}, 1)
-    found = json.loads(said("--json"))
+    found = json.loads(printed("gaps", "--json"))
     assert (found["gaps"], found["versions"], found["days"]) == (1, 2, 1)
     assert found["by"][0]["client_id"] == "top-crm"
-    assert "2 versions missing in 1 gap" in said()
-
-
-def said(*words: str) -> str:
-    out = StringIO()
-    call_command("gaps", *words, stdout=out, stderr=StringIO())
-    return out.getvalue()
+    assert "2 versions missing in 1 gap" in printed("gaps")
 
 
 def drop(day: date) -> None:

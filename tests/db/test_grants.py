@@ -24,7 +24,7 @@ from ingest.quarantine.messages import Selection, retry
 from ingest.store import ledger
 from ingest.store.session import connect
 from ingest.store.transaction import Writer
-from tests.db.as_role import acting_as, logged_in, member, refused, url_of
+from tests.db.as_role import acting_as, as_consumer, logged_in, member, refused, url_of
 from tests.db.ingested import Ingested, quarantined
 from tests.messages import NOW, SOURCE, WINDOW, fields, value
 from tests.old_service import OldService
@@ -216,17 +216,12 @@ def test_the_consumer_can_do_all_its_work(ingested: Ingested) -> None:
     with connect("test-owner") as owner:
         seal(owner, ROOT, old.date())
 
-    def restricted() -> psycopg.Connection[tuple[object, ...]]:
-        plain = connect("test-consumer")
-        plain.execute(f"SET ROLE {CONSUMER}")
-        return plain
-
     ingested.writer.close()
-    ingested.writer = Writer(restricted)
+    ingested.writer = Writer(as_consumer)
     ingested.write(value(id="a", data={"realtyCrmId": "R-1"}), b"not json")
     ingested.write(value(id="a", data={"realtyCrmId": "R-1"}), value(id="b"))
     ingested.write(value(id="late", updatedAt=old.isoformat()))
-    with restricted() as plain:
+    with acting_as(CONSUMER) as plain:
         assert sum(retry(plain, Selection(), lambda: WINDOW), Counter()) == {"retrying": 1}
     ingested.writer.close()
     with connection.cursor() as cursor:

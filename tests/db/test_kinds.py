@@ -164,6 +164,7 @@ def _visible(page: str) -> str:
 
 
 def _first(env: dict[str, str], timeline: str) -> tuple[list[Any], dict[str, Any]]:
+    exported = env["ANNALS_ARCHIVE_URL"] + "-x"
     shown = {
         "timeline": ["api", timeline],
         "payment": ["api", "/api/v1/history/payment/17"],
@@ -181,14 +182,7 @@ def _first(env: dict[str, str], timeline: str) -> tuple[list[Any], dict[str, Any
         "home": ["page", "/admin/"],
         "gaps": ["command", "gaps", "--json"],
         "completeness": ["api", "/api/v1/completeness"],
-        "export": [
-            "command",
-            "export",
-            "--entity",
-            "order",
-            "--output",
-            env["ANNALS_ARCHIVE_URL"] + "-x",
-        ],
+        "export": ["command", "export", "--entity", "order", "--output", exported],
         "capacity": ["command", "capacity", "--rps", "10"],
         "trace": ["api", "/api/v1/trace?entity=order&id=O1&version=1"],
         "search index": ["command", "search", "index"],

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 from django.conf import settings
 
-from history.archive.restore import release, restore
+from history.archive.restore import restore
 from history.archive.store import Store as Archive
 from history.archive.write import DayArchiver
 from history.base import clock
@@ -271,25 +271,6 @@ def test_a_day_that_came_back_and_left_again_verifies(writer: Ingested, archive:
     with raw() as plain:
         restore(plain, archive, ROOT, OLD)
     assert check().fault is None
-
-
-@pytest.mark.parametrize("archived", [False, True])
-def test_a_restored_day_that_got_repeats_and_new_rows_verifies(
-    writer: Ingested, archive: Archive, archived: bool
-) -> None:
-    if archived:
-        writer.write(old("late"))
-    leave(archive)
-    writer.write(old("a"), old("new"))
-    with raw() as plain:
-        restore(plain, archive, ROOT, OLD)
-        assert (check().fault, check().late) == (None, 1)
-        writer.write(old("later"))
-        assert (check().fault, check().late) == (None, 2)
-        release(plain, ROOT.table, OLD)
-    leave(archive)
-    assert ArchivedDay.objects.get().rows == (6 if archived else 5)
-    assert (check().fault, check().note) == (None, "archived; the digests are equal")
 
 
 def test_a_restored_day_of_which_all_rows_were_deleted_is_a_fault(

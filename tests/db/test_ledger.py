@@ -22,6 +22,7 @@ from ingest.store.ledger import Claim, Fenced
 from ingest.store.retrying import RetryingWriter
 from ingest.store.session import connect
 from ingest.store.transaction import Writer
+from tests.db.commands import command
 from tests.db.ingested import (
     CHILD_SOURCE,
     TWIN_SOURCE,
@@ -36,14 +37,10 @@ from tests.db.ingested import (
 from tests.messages import EXPIRED, SOURCE, WINDOW, message, value
 
 
-def printed(*options: str) -> tuple[int, dict[str, Any]]:
+def printed() -> tuple[int, dict[str, Any]]:
     """`annals ledger --json`: exit code and what it says."""
-    out = StringIO()
-    try:
-        call_command("ledger", "--json", "--offline", *options, stdout=out)
-    except SystemExit as end:
-        return int(str(end.code)), json.loads(out.getvalue())
-    return 0, json.loads(out.getvalue())
+    ended = command("ledger", "--json", "--offline")
+    return ended.code, json.loads(ended.out)
 
 
 def committed(*words: str) -> None:

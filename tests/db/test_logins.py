@@ -1,8 +1,6 @@
 """The limits that `annals grants` gives the logins, and the logins that it makes."""
 
 import re
-import time
-from contextlib import ExitStack
 from functools import partial
 from io import StringIO
 from pathlib import Path
@@ -11,7 +9,6 @@ import psycopg
 import pytest
 from django.core.management import CommandError, call_command
 from django.db import connection
-from psycopg import errors
 
 from annals.access import grants
 from annals.access.grants import CONSUMER, WEB, of_web
@@ -65,32 +62,6 @@ def test_what_an_administrator_set_stays() -> None:
         out = StringIO()
         call_command("grants", stdout=out)
         assert "ALTER ROLE" not in out.getvalue()
-
-
-def test_postgresql_ends_what_lasts_longer() -> None:
-    with member(WEB) as login:
-        for name in ("statement_timeout", "idle_in_transaction_session_timeout", "lock_timeout"):
-            alter(login, f"SET {name} = '100ms'")
-        with psycopg.connect(url_of(login), autocommit=True) as plain:
-            with pytest.raises(errors.QueryCanceled):
-                plain.execute("SELECT pg_sleep(60)")
-            with connect("test-owner") as owner, owner.transaction():
-                owner.execute("LOCK TABLE history_person")
-                with pytest.raises((errors.LockNotAvailable, errors.QueryCanceled)):
-                    plain.execute("SELECT FROM history_person")
-            plain.execute("BEGIN")
-            time.sleep(0.5)
-            with pytest.raises(errors.IdleInTransactionSessionTimeout):
-                plain.execute("SELECT 1")
-
-
-def test_postgresql_refuses_one_connection_too_many() -> None:
-    with member(CONSUMER) as login, ExitStack() as held:
-        alter(login, "CONNECTION LIMIT 2")
-        for _ in range(2):
-            held.enter_context(psycopg.connect(url_of(login)))
-        with pytest.raises(psycopg.OperationalError, match="too many connections for role"):
-            psycopg.connect(url_of(login))
 
 
 def test_all_limits_together_leave_room_for_an_administrator() -> None:

@@ -150,16 +150,10 @@ def test_a_line_is_one_line_whatever_is_logged(formatter: logging.Formatter, tex
     ):
         assert found.isprintable()
         assert "forged" in found
-
-
-@pytest.mark.parametrize("formatter", FORMATS, ids=["console", "json"])
-@pytest.mark.parametrize("text", FORGED, ids=ascii)
-def test_an_error_writes_no_line_of_its_own(formatter: logging.Formatter, text: str) -> None:
-    error = LookupError(text)
-    found = line(formatter, "failed", exc_info=(LookupError, error, None))
-    first, *rest = found.split("\n")
-    assert all(each.isprintable() and each.startswith("  ") for each in rest)
+    error = (LookupError, LookupError(text), None)
+    first, *rest = line(formatter, "failed", exc_info=error).split("\n")
     assert first.isprintable()
+    assert all(each.isprintable() and each.startswith("  ") for each in rest)
 
 
 def test_a_value_cannot_begin_another_field() -> None:

@@ -2,14 +2,12 @@
 
 import json
 from datetime import UTC, datetime, timedelta
-from io import StringIO
 from math import inf
 from typing import Any
 
 import pytest
 from django.conf import settings
 from django.contrib.auth.models import User
-from django.core.management import call_command
 from django.db import connection
 from django.test import Client
 from prometheus_client.core import Metric
@@ -22,6 +20,8 @@ from ingest.models import Ledger, RetiredTopic
 from ingest.source.message import TopicPartition
 from ingest.store import ledger
 from ingest.store.session import connect
+from tests.db.commands import printed
+from tests.db.noted import ledger_row
 from tests.db.screens import text
 
 pytestmark = pytest.mark.django_db
@@ -38,22 +38,13 @@ def fresh(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def row(topic: str, **values: Any) -> Ledger:
     given: dict[str, Any] = {
-        "topic_id": "t",
-        "partition": 0,
-        "first_offset": 0,
-        "next_offset": 100,
-        "read": 100,
-        "stored": 100,
-        "high_watermark": 100,
-        "updated_at": NOW,
-        "checked_at": NOW,
-        "end_known_at": NOW,
-        "forecast_at": NOW,
+        **dict.fromkeys(("next_offset", "read", "stored", "high_watermark"), 100),
+        **dict.fromkeys(("end_known_at", "forecast_at"), NOW),
         "kept_seconds": 8 * HOUR,
         "arriving_rate": 10.0,
         "loss_at": NOW + timedelta(hours=8),
     }
-    return Ledger.objects.create(topic=topic, **given | values)
+    return ledger_row(topic, **given | values)
 
 
 @pytest.fixture
@@ -97,10 +88,9 @@ def test_a_halted_partition_is_never_read_to_its_end(behind: None, client: Clien
     found = losses.losses(figures.entries(), now=NOW)
     assert (found[TOPICS[0], 0].catch_up, found[TOPICS[0], 0].halted) == (inf, True)
     assert found[TOPICS[2], 0].catch_up == 100 / 40
-    said = StringIO()
-    call_command("ledger", "--offline", stdout=said)
-    assert "data will be lost in 10 min" in said.getvalue()
-    assert "catching up never ends: it is halted" in said.getvalue()
+    said = printed("ledger", "--offline")
+    assert "data will be lost in 10 min" in said
+    assert "catching up never ends: it is halted" in said
     client.force_login(User.objects.get(username="ops"))
     client.cookies[settings.LANGUAGE_COOKIE_NAME] = "en"
     assert "and its reading has stopped" in text(client.get("/admin/completeness/"))
@@ -117,15 +107,12 @@ def test_prometheus_sees_it_without_a_consumer(behind: None) -> None:
 
 
 def test_the_command_says_it(behind: None) -> None:
-    said = StringIO()
-    call_command("ledger", "--offline", stdout=said)
-    [endangered, never] = [each for each in said.getvalue().splitlines() if "UNREAD" in each]
+    said = printed("ledger", "--offline").splitlines()
+    [endangered, never] = [each for each in said if "UNREAD" in each]
     assert endangered.startswith(f"UNREAD {TOPICS[0]}[0]: 24,000 messages; data will be lost in ")
     assert endangered.endswith("; catching up takes 13 min 23 s")
     assert "never" in never
-    printed = StringIO()
-    call_command("ledger", "--offline", "--json", stdout=printed)
-    [first, _, third] = json.loads(printed.getvalue())["losses"]
+    [first, _, third] = json.loads(printed("ledger", "--offline", "--json"))["losses"]
     assert (first["topic"], first["unread"], first["keptSeconds"]) == (TOPICS[0], 24_000, 28_800.0)
     assert 0 < first["lossSeconds"] < 631
     assert third["lossSeconds"] is None

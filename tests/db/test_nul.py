@@ -16,7 +16,7 @@ from hypothesis import settings as hypothesis_settings
 
 from annals import env
 from history.archive import parquet
-from history.archive.store import Store
+from history.archive.store import Store as Files
 from history.archive.write import DayArchiver
 from history.daily import days
 from history.daily.window import Window
@@ -25,11 +25,14 @@ from history.documents.jsonb import from_store, to_store
 from history.entities import ROOT
 from history.partitions.maintain import maintain
 from history.partitions.plan import Policy
+from history.record import ChangeType
 from tests.db.ingested import Ingested, counts, faults, ids, quarantined, query
 from tests.db.partitioned import raw
+from tests.db.store import Store
 from tests.messages import with_data
 from tests.unit.test_nul_text import DOCUMENTS
 
+UPDATE = ChangeType.UPDATE
 NUL = {"a": "x\0y", "b\0": ["\0", {"c": 1}], "number": "17", "q": '"\\u0000', "s": "\u2400"}
 BASE = "/api/v1/history/product-instance/A1"
 
@@ -69,11 +72,7 @@ def archived_too(tables: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) 
     with raw() as plain:
         for version, (moment, data) in enumerate(((OLD, NUL), (NOW, {**NUL, "a": "\0"}))):
             days.create(plain, ROOT.table, moment.date())
-            plain.execute(
-                f"INSERT INTO {ROOT.table} (id, version, data, updated_at, client_id, type)"
-                " VALUES ('A1', %s, %s, %s, 'crm', 1)",
-                [version, to_store(dumps(data)).decode(), moment],
-            )
+            Store().add("A1", version, to_store(dumps(data)).decode(), moment, type=UPDATE)
     given = {"ANNALS_DEMO": "true", "ANNALS_ARCHIVE_URL": str(tmp_path / "archive")}
     monkeypatch.setattr(settings, "ANNALS", env.read(given))
     return tmp_path
@@ -110,7 +109,7 @@ def test_the_filter_by_a_field_with_it_in_the_name_is_used(auditor: Client) -> N
 def test_exports_contain_it(archived_too: Path, kind: str, archived: bool) -> None:
     if archived:
         policy = Policy(Window.at(NOW, 3, 1), NOW.date(), None, 0)
-        maintain(policy, archiver=DayArchiver(Store(str(archived_too / "archive"))))
+        maintain(policy, archiver=DayArchiver(Files(str(archived_too / "archive"))))
     out = archived_too / "out"
     until = OLD + timedelta(days=1)
     call_command(

@@ -23,10 +23,11 @@ from history.daily.days import DayState
 from history.gap_models import GapRun
 from history.models import MaintainRun
 from history.partitions.catalog import Partition
-from ingest.models import JobRun, Ledger, Pace
+from ingest.models import JobRun, Pace
 from ingest.store import ledger
 from ingest.store.session import connect
 from tests.db.ingested import Ingested
+from tests.db.noted import gaps_ran, ledger_row, maintain_ran
 from tests.db.screens import text
 from tests.messages import value
 
@@ -151,12 +152,8 @@ def test_a_job_that_did_not_run_is_not_well(db: None) -> None:
 
 
 def ran(now: Any) -> None:
-    MaintainRun.objects.create(
-        started_at=now, seconds=1, exit_code=0, created=0, dropped=0, held=0, busy=0, broken=0
-    )
-    GapRun.objects.create(
-        id=1, started_at=now, seconds=1, days=3, quarantined=0, removed_before=now.date()
-    )
+    maintain_ran(now)
+    gaps_ran(now)
     JobRun.objects.create(name=JobRun.RETRY, started_at=now, outcome="stored 2")
 
 
@@ -188,11 +185,7 @@ def test_all_is_well_in_words(ops: Client, monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_the_page_says_what_is_wrong_with_the_store(ops: Client) -> None:
     old = clock.now() - timedelta(minutes=9)
-    Ledger.objects.create(
-        topic=TOPIC, topic_id="t", partition=2, first_offset=0, next_offset=5, read=5, stored=5,
-        high_watermark=9, updated_at=old, checked_at=old, halted_at=old,
-        halted_why="20 bad messages in a row",
-    )  # fmt: skip
+    ledger_row(partition=2, checked_at=old, halted_at=old, halted_why="20 bad messages in a row")
     answer = ops.get("/admin/operations/")
     page = text(answer)
     assert "Действуйте немедленно, даже ночью" in page

@@ -22,6 +22,7 @@ from pyarrow import parquet
 from annals.demo.simulator import stream
 from annals.management import packing_days
 from history import packing
+from history.archive.restore import restore
 from history.archive.store import Store as Files
 from history.archive.write import DayArchiver
 from history.base import clock
@@ -139,20 +140,6 @@ def _table(plain: Connection, entity: Entity) -> Any:
     return days.locate(plain, entity.table, DAY).child
 
 
-def test_sql_reads_the_versions_of_blocks_as_rows() -> None:
-    columns = "id, version, updated_at, type, client_id, author"
-    with raw() as plain:
-        fill(plain)
-        for entity in (ROOT, TASK):
-            product = "product_instance_id" if entity.parent else "NULL::varchar"
-            before = plain.execute(f"SELECT {columns}, {product} FROM {entity.table}").fetchall()
-            packing.pack(plain, entity, DAY)
-            after = plain.execute(
-                f"SELECT {columns}, product FROM {stored.versions(entity)} AS stored"
-            ).fetchall()
-            assert sorted(map(repr, after)) == sorted(map(repr, before))
-
-
 def test_a_block_has_one_application_and_times_that_do_not_go_back() -> None:
     with raw() as plain:
         fill(plain, 60)
@@ -250,13 +237,7 @@ def test_seals_and_the_archive_are_over_the_versions(tmp_path: Any) -> None:
         done = archiver.archived[ROOT.table, DAY]
         assert (done.rows, done.digest) == (len(before), made.digest)
         with pytest.raises(Exception, match="all that the archive has"):
-            run_restore(plain, tmp_path)
-
-
-def run_restore(plain: Connection, folder: Any) -> None:
-    from history.archive.restore import restore
-
-    restore(plain, Files(str(folder)), ROOT, DAY)
+            restore(plain, Files(str(tmp_path)), ROOT, DAY)
 
 
 def flip(plain: Connection, packed: bytes, id: str) -> None:

@@ -5,7 +5,6 @@ from typing import Any
 
 import pytest
 from django.utils import timezone
-from psycopg import errors
 
 from history.daily import days
 from history.entities import BY_NAME
@@ -15,7 +14,8 @@ from history.partitions.state import status
 from ingest.completeness.holds import may_get_rows, unsettled
 from ingest.models import Ledger, Quarantined, RetiredTopic
 from ingest.source.decode import guess_day
-from tests.db.partitioned import NOW, TABLE, day, policy, raw
+from tests.db.noted import held, ledger_row
+from tests.db.partitioned import NOW, TABLE, day, half_dropped, policy, raw
 
 pytestmark = pytest.mark.usefixtures("tables")
 
@@ -32,29 +32,14 @@ def old_days(tables: None) -> None:
 
 
 def bad(value: bytes, offset: int = 0, **fields: Any) -> Quarantined:
-    given = {"topic": TOPIC, "timestamp": NOW, "status": Quarantined.Status.NEW, **fields}
-    return Quarantined.objects.create(
-        topic_id="t",
-        partition=0,
-        offset=offset,
-        value=value,
-        day=guess_day(value),
-        first_seen=timezone.now(),
-        **given,
-    )
+    return held(offset=offset, value=value, day=guess_day(value), **{"timestamp": NOW, **fields})
 
 
 def read(**fields: Any) -> Ledger:
-    given = {"topic": TOPIC, "first_offset": 0, "next_offset": 10, "high_watermark": 10, **fields}
-    given.setdefault("read", given["next_offset"])
-    return Ledger.objects.create(
-        topic_id="t",
-        partition=0,
-        **{"stored": given["read"], "updated_at": NOW, "checked_at": NOW, **given},
-    )
+    return ledger_row(**{"stored": fields.get("read", 10), **fields})
 
 
-def held(hold_days: int = 7) -> dict[date, str]:
+def holds(hold_days: int = 7) -> dict[date, str]:
     table = plan(policy(holds=unsettled, hold_days=hold_days))[0]
     return dict(table.strategy.holds)
 
@@ -63,7 +48,7 @@ def test_nothing_open_holds_nothing() -> None:
     read()
     bad(b"{}", status=Quarantined.Status.DISCARDED)
     bad(b"{}", 1, status=Quarantined.Status.RESOLVED)
-    assert held() == {}
+    assert holds() == {}
     assert maintain(policy(holds=unsettled, hold_days=7)).dropped == [
         days.partition_name(*place) for place in OLD
     ]
@@ -72,12 +57,12 @@ def test_nothing_open_holds_nothing() -> None:
 @pytest.mark.parametrize("status", ["new", "retrying", "failed"])
 def test_a_message_in_quarantine_holds_the_day_that_it_names(status: str) -> None:
     bad(f'{{"id": 7, "updatedAt" : "{day(-5)}T23:00:00.123456789"}}'.encode(), status=status)
-    assert held() == {day(-5): "1 unresolved in quarantine"}
+    assert holds() == {day(-5): "1 unresolved in quarantine"}
 
 
 def test_the_day_is_utc_whatever_the_offset() -> None:
     bad(f'{{"updatedAt":"{day(-4)}T01:30:00+03:00"}}'.encode())
-    assert list(held()) == [day(-5)]
+    assert list(holds()) == [day(-5)]
 
 
 @pytest.mark.parametrize(
@@ -92,26 +77,26 @@ def test_a_message_that_names_no_day_holds_the_one_on_which_it_was_sent(value: b
     sent = NOW - timedelta(days=4)
     bad(value, timestamp=sent)
     bad(value, 1, topic=OTHER, timestamp=sent)
-    assert list(held()) == [day(-4)]
+    assert list(holds()) == [day(-4)]
 
 
 def test_sums_that_do_not_add_up_hold_every_old_day_of_the_table() -> None:
     read(stored=9)
-    assert held() == {of: f"the ledger of {TOPIC}[0] does not add up" for _, of in OLD}
+    assert holds() == {of: f"the ledger of {TOPIC}[0] does not add up" for _, of in OLD}
 
 
 def test_unread_messages_hold_the_days_that_reading_has_not_passed() -> None:
     seen = timezone.now()
     ledger = read(high_watermark=25, newest_timestamp=NOW - timedelta(days=4), end_known_at=seen)
-    assert held() == {day(-4): f"15 messages of {TOPIC}[0] not read yet"}
+    assert holds() == {day(-4): f"15 messages of {TOPIC}[0] not read yet"}
     # A message from the future says nothing of those that wait behind it.
     Ledger.objects.filter(pk=ledger.pk).update(newest_timestamp=seen + timedelta(days=1_000))
-    assert sorted(held()) == [day(-5), day(-4)]
+    assert sorted(holds()) == [day(-5), day(-4)]
 
 
 def test_what_the_broker_deleted_unread_holds_nothing() -> None:
     read(read=7, lost=3)
-    assert held() == {}
+    assert holds() == {}
 
 
 def test_a_held_day_is_not_dropped_and_the_metrics_say_so() -> None:
@@ -133,10 +118,8 @@ def test_a_held_day_that_an_interrupted_run_detached_is_attached_again(pending: 
     """Otherwise the message for which it is held would be expired when it arrives."""
     with raw() as plain:
         if pending:
-            with raw() as reader, reader.transaction():
-                reader.execute(f"SELECT count(*) FROM {TABLE}")
-                with pytest.raises(errors.LockNotAvailable):
-                    days.drop(plain, TABLE, day(-5), wait_s=0.2)
+            with half_dropped(plain, day(-5)):
+                pass
         else:
             name = days.partition_name(TABLE, day(-5))
             plain.execute(f"ALTER TABLE {TABLE} DETACH PARTITION {name}")
@@ -150,9 +133,9 @@ def test_a_held_day_that_an_interrupted_run_detached_is_attached_again(pending: 
 def test_the_hold_has_a_limit() -> None:
     for offset, of in enumerate((-5, -4)):
         bad(b"{}", offset, timestamp=NOW + timedelta(days=of))
-    assert sorted(held(hold_days=2)) == [day(-5), day(-4)]
-    assert list(held(hold_days=1)) == [day(-4)]
-    assert held(hold_days=0) == {}
+    assert sorted(holds(hold_days=2)) == [day(-5), day(-4)]
+    assert list(holds(hold_days=1)) == [day(-4)]
+    assert holds(hold_days=0) == {}
 
 
 def test_force_asks_no_guard() -> None:

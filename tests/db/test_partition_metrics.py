@@ -14,7 +14,7 @@ from history.entities import BY_NAME
 from history.models import DaySeal, VerifiedTable
 from history.partitions.plan import SPARE_DAYS
 from history.seals.seal import seal
-from ingest.models import Quarantined
+from tests.db.noted import held
 from tests.db.partitioned import TABLE, TABLES, insert, raw, retire, run
 from tests.messages import today
 
@@ -62,14 +62,7 @@ def test_the_latest_run_is_reported(few_days: None) -> None:
     assert list(metrics.last_run()) == []
     with raw() as plain:
         days.create(plain, TABLE, today() - timedelta(days=5))
-    message = Quarantined.objects.create(
-        topic="top-storage.export.product-instance",
-        topic_id="t",
-        partition=0,
-        offset=0,
-        day=today() - timedelta(days=5),
-        first_seen=datetime.now(UTC),
-    )
+    message = held(day=today() - timedelta(days=5))
     retire()
     assert run("maintain")[0] == 1
     found = values(list(metrics.last_run()))

@@ -11,7 +11,7 @@ from datetime import time as clock
 
 import psycopg
 import pytest
-from django.db import connection
+from django.db import connection, transaction
 
 from history.daily import days
 from history.daily.window import Window
@@ -122,3 +122,18 @@ def test_all_days_of_a_year_take_few_locks_at_once(monkeypatch: pytest.MonkeyPat
     maintain(Policy(Window(TODAY - timedelta(days=40), TODAY), TODAY))
     assert 0 < most < 40
     connection.close()
+
+
+@pytest.mark.usefixtures("tables")
+@pytest.mark.parametrize("table, of_each_day", [(TABLE, 2), ("product_task_aud", 3)])
+def test_a_timeline_over_all_days_has_room(table: str, of_each_day: int) -> None:
+    window = Window(TODAY - timedelta(days=25), TODAY + timedelta(days=14))
+    maintain(Policy(window, TODAY))
+    with transaction.atomic(), connection.cursor() as cursor:
+        cursor.execute(f"SELECT * FROM {table} WHERE id = 'a' ORDER BY updated_at LIMIT 1")
+        cursor.execute(
+            "SELECT count(*) FROM pg_locks WHERE pid = pg_backend_pid() AND locktype = 'relation'"
+            " AND relation NOT IN ('pg_locks'::regclass)"
+        )
+        [held] = cursor.fetchone() or ()
+    assert 40 < held <= (len(list(window.days())) + 1) * of_each_day

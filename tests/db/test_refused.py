@@ -1,6 +1,7 @@
 """What PostgreSQL refuses: a row's own fault costs that row, everything else costs only time."""
 
 import logging
+import os
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -11,6 +12,8 @@ import pytest
 from psycopg import errors
 
 from history.entities import BY_NAME
+from ingest import metrics
+from ingest.source.decode import Reason
 from ingest.source.message import TopicPartition
 from ingest.store import ledger
 from ingest.store.ledger import Connection
@@ -18,9 +21,21 @@ from ingest.store.retrying import Abandoned, RetryingWriter
 from ingest.store.session import connect
 from ingest.store.sqlstate import Cause
 from ingest.store.transaction import Writer
+from scripts import contract_page
+from scripts.contract_page import BREACHES
 from tests.consuming import until
-from tests.db.ingested import Ingested, counts, faults, ids, quarantined, query, searched
-from tests.messages import PARTICIPANT, value, with_data
+from tests.db.as_role import PASSWORD, url_of
+from tests.db.ingested import (
+    CHILD_SOURCE,
+    Ingested,
+    counts,
+    faults,
+    ids,
+    quarantined,
+    query,
+    searched,
+)
+from tests.messages import CHILD, NOW, PARTICIPANT, message, value, with_data
 from tests.unit.test_sqlstate import NOTABLE
 
 ROLE = BY_NAME["participant-role"]
@@ -250,3 +265,51 @@ def test_a_writer_fails_only_while_a_write_is_repeated(ingested: Ingested) -> No
         with pytest.raises(Abandoned):
             writing.result()
     assert not writer.failing
+
+
+def refused() -> float:
+    [family] = metrics.LOGIN_REFUSED.collect()
+    [value] = [each.value for each in family.samples if each.labels["server"] == "postgresql"]
+    return value
+
+
+def test_a_login_that_is_refused_is_waited_for(db: None, caplog: pytest.LogCaptureFixture) -> None:
+    """Its password was changed under a running consumer, which says so, and goes on."""
+    login = f"refused_{os.getpid()}"
+    with connect("test") as plain, ThreadPoolExecutor(1) as thread:
+        plain.execute(f"CREATE ROLE {login} LOGIN PASSWORD '{PASSWORD}'")
+        try:
+            writer = RetryingWriter(Writer(lambda: psycopg.connect(url_of(login), autocommit=True)))
+            assert writer.claim({}) == []  # it works
+            writer.writer.close()
+            plain.execute(f"ALTER ROLE {login} PASSWORD 'another'")
+            claiming = thread.submit(writer.claim, {})
+            until(refused, "the refusal is in no metric")
+            assert writer.failing
+            plain.execute(f"ALTER ROLE {login} PASSWORD '{PASSWORD}'")
+            assert claiming.result(60) == []
+            writer.writer.close()
+        finally:
+            plain.execute(f"DROP ROLE {login}")
+    assert refused() == 0
+    said = next(each.getMessage() for each in caplog.records if each.levelno == logging.ERROR)
+    assert said.startswith("PostgreSQL at ")
+    assert "refuses the login" in said
+    assert said.endswith("Nothing is lost; trying again")
+    assert PASSWORD not in caplog.text
+
+
+@pytest.mark.parametrize(
+    "reason", [reason for reason, each in BREACHES.items() if each.by_database and each.example]
+)
+def test_the_example_has_its_reason(ingested: Ingested, reason: Reason) -> None:
+    breach = BREACHES[reason]
+    sent = [each for each in (breach.before, breach.example) if each is not None]
+    today = [each.replace("2026-11-22", f"{NOW:%Y-%m-%d}") for each in sent]
+    ingested.write(
+        *(message(contract_page.value(each), number, CHILD) for number, each in enumerate(today)),
+        source=CHILD_SOURCE,
+    )
+    [held] = quarantined()
+    assert (held["reason"], held["offset"]) == (reason, len(sent) - 1)
+    assert held["detail"].startswith(("a number in `data` has more", "another content is stored"))

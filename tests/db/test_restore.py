@@ -1,6 +1,5 @@
 """A restore loses no row that arrives meanwhile, stops nobody, and leaves nothing when it fails."""
 
-import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -9,7 +8,6 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-import psycopg
 import pytest
 from django.conf import settings
 from django.db import connection as django_connection
@@ -22,12 +20,10 @@ from history.archive.write import DayArchiver
 from history.daily import days
 from history.daily.canonical import Connection
 from history.daily.days import DayState
-from history.daily.window import Window
 from history.partitions import catalog
 from history.partitions.exclusive import RUN_LOCK
 from history.partitions.maintain import maintain
-from history.partitions.plan import Policy
-from tests.db.partitioned import TABLE, day, insert, policy, raw, run
+from tests.db.partitioned import TABLE, day, half_dropped, insert, policy, raw, run
 from tests.db.test_archive_generations import NAME, NOON, OLD, PRODUCT, fill
 
 pytestmark = pytest.mark.usefixtures("tables")
@@ -108,30 +104,6 @@ def test_writers_and_readers_go_on_while_it_fills(store: Store) -> None:
     assert len(seen) >= 4
 
 
-def test_a_day_inside_the_window_is_restored_while_ingest_writes(store: Store) -> None:
-    """Retention was raised: the day is there again, empty, and ingest writes to it all the time."""
-    wide = Policy(Window(day(-9), day(2)), day(0))
-    maintain(wide)
-    stop, written = threading.Event(), []
-
-    def ingest() -> None:
-        with raw(options="-c lock_timeout=500ms") as writer:
-            while not stop.is_set():
-                insert(writer, NOON, f"new {len(written):05}")
-                written.append(f"new {len(written):05}")
-
-    with raw() as plain, in_background(ingest) as writing:
-        try:
-            restore(plain, store, PRODUCT, OLD)
-            time.sleep(0.1)
-        finally:
-            stop.set()
-        writing.result()
-        assert ids(plain) == [*ROWS, *written]
-        assert len(written) > 10
-    assert maintain(wide).exit_code == 0
-
-
 @pytest.mark.parametrize("there", [["a003", "b"], [*ROWS, "b"]])
 def test_rows_of_the_day_are_kept(store: Store, there: list[str]) -> None:
     with raw() as plain:
@@ -158,10 +130,8 @@ def test_a_day_whose_detach_is_pending_is_merged_and_attached(store: Store) -> N
     with raw() as plain:
         days.create(plain, TABLE, OLD)
         insert(plain, NOON, "b")
-        with raw() as reader, reader.transaction():
-            ids(reader)
-            with pytest.raises(psycopg.errors.LockNotAvailable):
-                days.drop(plain, TABLE, OLD, wait_s=0.2)
+        with half_dropped(plain, OLD):
+            pass
         assert days.locate(plain, TABLE, OLD).state is DayState.PENDING
         restore(plain, store, PRODUCT, OLD)
         assert ids(plain) == [*ROWS, "b"]
@@ -184,24 +154,6 @@ def test_a_transaction_that_stays_open_ends_the_restore_and_nothing_else(
         written = ids(plain)
         restore(plain, store, PRODUCT, OLD)
         assert ids(plain) == sorted([*ROWS, *written])
-
-
-@pytest.mark.parametrize("rows", [5, 20])
-def test_a_restore_that_is_killed_leaves_nothing(store: Store, rows: int) -> None:
-    """The server ends the session of a killed process and rolls its transaction back."""
-    with raw() as first, raw() as plain:
-
-        def kill(done: int) -> None:
-            if done == rows:
-                plain.execute("SELECT pg_terminate_backend(%s, 5000)", [first.info.backend_pid])
-
-        with pytest.raises(psycopg.OperationalError):
-            restore(first, store, PRODUCT, OLD, kill)
-        assert of_day(plain) == []
-        days.create(plain, TABLE, OLD)
-        insert(plain, NOON, "b")
-        restore(plain, store, PRODUCT, OLD)
-        assert ids(plain) == [*ROWS, "b"]
 
 
 def test_a_restored_day_is_restored_again(store: Store) -> None:

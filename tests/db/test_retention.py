@@ -3,11 +3,9 @@
 import threading
 from collections.abc import Callable
 from datetime import datetime, timedelta
-from io import StringIO
 from typing import Any
 
 import pytest
-from django.core.management import call_command
 
 from history.daily import days
 from history.daily.window import Window
@@ -18,7 +16,7 @@ from ingest.quarantine import messages
 from ingest.quarantine.messages import UNSETTLED, Selection, retry
 from ingest.store.session import connect
 from tests.db.ingested import Ingested, counts, faults, quarantined, query
-from tests.db.partitioned import retire
+from tests.db.partitioned import retire, run
 from tests.messages import NOW, SOURCE, WINDOW, value
 
 HOLD = 7
@@ -66,38 +64,25 @@ def test_documents_leave_and_counts_stay(ingested: Ingested) -> None:
     assert faults() == []
 
 
-def test_an_old_version_in_a_new_message_leaves_with_its_day(ingested: Ingested) -> None:
-    """As in a backfill: it must be seen for some days, and held days are those of the version."""
-    old = {"updatedAt": (NOW - timedelta(days=80)).isoformat(), "version": -1}
-    ingested.write(value(**old), b"no time at all")
-    days_of = [held["day"] for held in quarantined()]
-    assert days_of == [(NOW - timedelta(days=80)).date(), NOW.date()]
-    assert remove(17) == 0
-    assert remove(18) == 1
-    assert [held["offset"] for held in quarantined()] == [1]
-    assert faults() == []
-
-
-def test_a_message_that_arrived_too_late_for_retention_is_seen_for_the_days_of_a_hold(
-    ingested: Ingested,
+@pytest.mark.parametrize(
+    "moment, version, leaves",
+    [
+        # As in a backfill: it is seen for some days, and held days are those of the version.
+        (-80, -1, 18),
+        ("2001-01-01T00:00:00", -1, 7),  # too late for retention: for the days of a hold
+        ("9999-01-01T00:00:00", 1, 98),  # the future: not for ever
+        (20, 1, 118),  # a retry can store it by then
+    ],
+)
+def test_a_message_leaves_with_the_day_of_its_version(
+    ingested: Ingested, moment: str | int, version: int, leaves: int
 ) -> None:
-    ingested.write(value(updatedAt="2001-01-01T00:00:00", version=-1))
-    assert remove(6) == 0
-    assert remove(7) == 1
-
-
-def test_a_future_version_does_not_stay_for_ever(ingested: Ingested) -> None:
-    ingested.write(value(updatedAt="9999-01-01T00:00:00"))
-    assert remove(97) == 0
-    assert remove(98) == 1
-
-
-def test_a_version_that_is_kept_now_stays_however_long_ago_it_came(ingested: Ingested) -> None:
-    """Its time was in the future when it came. A retry can store it now."""
-    ingested.write(value(updatedAt=(NOW + timedelta(days=20)).isoformat()))
-    assert remove(98) == 0
-    assert remove(117) == 0
-    assert remove(118) == 1
+    """moment: also in days from now."""
+    at = moment if isinstance(moment, str) else (NOW + timedelta(days=moment)).isoformat()
+    ingested.write(value(updatedAt=at, version=version))
+    assert remove(leaves - 1) == 0
+    assert remove(leaves) == 1
+    assert faults() == []
 
 
 def test_thousands_leave_in_short_transactions_during_a_retry(ingested: Ingested) -> None:
@@ -181,12 +166,6 @@ def test_many_pages_are_read_piece_by_piece(
     assert len(keys()) == 3_000 - removed
 
 
-def maintained(*options: str) -> str:
-    out = StringIO()
-    call_command("partitions", "maintain", *options, stdout=out, stderr=out)
-    return out.getvalue()
-
-
 @pytest.mark.django_db(transaction=True)
 def test_maintain_does_both_and_reads_the_keys_once_a_day(
     ingested: Ingested, move: Callable[[datetime], None]
@@ -196,16 +175,16 @@ def test_maintain_does_both_and_reads_the_keys_once_a_day(
     ingested.write(value(id="new", data=four))
     retire()
     move(later(98))
-    said = maintained()
+    said = run("maintain").out
     assert "removed: 2 search keys, 1 message in quarantine" in said
     assert (keys(), quarantined()) == ([], [])
     assert faults() == [] or all("says the ledger" in each for each in faults())
     with connect("test") as plain:
         plain.execute("INSERT INTO search_key VALUES ('x', 'number', 'y', 'z', '2001-01-01')")
-    maintained()
+    run("maintain")
     assert keys() == ["x"]
     move(later(99))
-    maintained()
+    run("maintain")
     assert keys() == []
     MaintainRun.objects.all().delete()
 
@@ -215,9 +194,7 @@ def test_keys_of_a_held_day_stay(ingested: Ingested, move: Callable[[datetime], 
     ingested.write(numbered("held", 0), numbered("gone", 5), value(id=""))
     retire()
     move(later(92))
-    with pytest.raises(SystemExit) as end:
-        maintained()
-    assert end.value.code == 1
+    assert run("maintain").code == 1
     assert keys() == ["held"]
     with connect("test") as plain:
         assert days.locate(plain, ROOT.table, NOW.date()).state is days.DayState.ATTACHED

@@ -54,13 +54,6 @@ def test_the_screen(asked: Callable[..., int], client: Client) -> None:
     assert asked("/admin/history/product-instance/A1/") == 7
 
 
-def test_a_child(asked: Callable[..., int], store: Store) -> None:
-    for version in range(3):
-        store.add("T1", version, {"status": str(version)}, version, entity="product-task")
-    found = asked("/api/v1/history/product-task/T1", authorization=f"Basic {SECRET}")
-    assert found == 4
-
-
 @pytest.mark.parametrize("name", ROUND_TRIPS)
 def test_a_call(store: Store, tmp_path: Path, name: str) -> None:
     for version in range(3):

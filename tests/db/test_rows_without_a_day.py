@@ -12,9 +12,7 @@ import psycopg
 import pytest
 from django.conf import settings
 from django.core.management import call_command
-from psycopg import errors
 
-from annals.access.grants import CONSUMER
 from history.base import clock
 from history.daily import days
 from history.daily.days import DayState
@@ -28,7 +26,9 @@ from ingest.store import missing_days
 from ingest.store.session import connect
 from ingest.store.sqlstate import Cause, cause
 from ingest.store.transaction import Writer
+from tests.db.as_role import as_consumer
 from tests.db.ingested import Ingested, counts, faults, ids, quarantined, query
+from tests.db.partitioned import half_dropped
 from tests.messages import NOW, SOURCE, WINDOW, message, value
 
 TODAY = NOW.date()
@@ -129,10 +129,7 @@ def test_a_day_that_is_being_dropped_makes_nobody_wait(
     ingested.writer.close()
     ingested.writer = Writer(connect, lambda _: TOMORROW)
     batch = ingested.batch(at(OLDEST, id="oldest"), at(TODAY, id="today"))
-    with connect("test-reader") as reader, reader.transaction():
-        reader.execute(f"SELECT count(*) FROM {ROOT.table}")
-        with pytest.raises(errors.LockNotAvailable):
-            days.drop(plain, ROOT.table, OLDEST, wait_s=0.2)
+    with half_dropped(plain, OLDEST):
         assert state(plain, OLDEST) is DayState.PENDING
         ingested.store(batch)
         ingested.write(at(OLDEST, id="later"))
@@ -176,12 +173,6 @@ def test_a_retry_that_lasts_past_midnight_creates_no_dropped_day(
 def restricted(ingested: Ingested) -> Iterator[psycopg.Connection[Any]]:
     """The writer, and a connection, with the rights that `annals grants` gives the consumer."""
     call_command("grants", apply=True)
-
-    def as_consumer() -> psycopg.Connection[Any]:
-        connection = connect("test-consumer")
-        connection.execute(f"SET ROLE {CONSUMER}")
-        return connection
-
     ingested.writer.close()
     ingested.writer = Writer(as_consumer)
     with as_consumer() as connection:

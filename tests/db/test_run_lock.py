@@ -8,8 +8,8 @@ import pytest
 from django.db import DatabaseError, connection, transaction
 
 from history.partitions.exclusive import RUN_LOCK, NoRunLockError, reconnect, run_lock
-from tests.db.partitioned import raw
-from tests.db.test_archive_origin import decide, fill, ids, maintained, place, store
+from tests.db.partitioned import advisory_locks, raw
+from tests.db.test_archive_origin import archive_day, decide, ids, place, store
 
 __all__ = ["place", "store"]
 pytestmark = pytest.mark.usefixtures("tables")
@@ -31,16 +31,6 @@ def sessions() -> None:
             each.result()
 
 
-def held() -> int:
-    """How many sessions have an advisory lock in this database."""
-    with raw() as plain:
-        row = plain.execute(
-            "SELECT count(*) FROM pg_locks JOIN pg_database d ON d.oid = database"
-            " WHERE locktype = 'advisory' AND datname = current_database()"
-        ).fetchone()
-    return int(row[0]) if row else 0
-
-
 def until_free() -> None:
     """Wait until nobody has the lock: a session that was closed ends a moment later."""
     with raw() as plain:
@@ -50,8 +40,7 @@ def until_free() -> None:
 
 def test_a_command_that_the_journal_refuses_frees_the_lock(store: Any, sessions: None) -> None:
     with raw() as plain:
-        fill(plain, *ids("b", 3))
-        maintained(store)
+        archive_day(store, *ids("b", 3))
         plain.execute("ALTER TABLE access_journal RENAME TO taken_away")
         try:
             with pytest.raises(DatabaseError):
@@ -59,7 +48,7 @@ def test_a_command_that_the_journal_refuses_frees_the_lock(store: Any, sessions:
             assert decide("restore")[0] == 2
         finally:
             plain.execute("ALTER TABLE taken_away RENAME TO access_journal")
-    assert held() == 0
+    assert advisory_locks() == 0
 
 
 def test_a_session_that_was_given_back_to_the_pool_keeps_no_lock(sessions: None) -> None:
@@ -78,33 +67,25 @@ def test_a_run_in_a_transaction_that_will_be_rolled_back_frees_the_lock() -> Non
     """Django takes no statement there, PostgreSQL does."""
     with transaction.atomic(), run_lock():
         transaction.set_rollback(True)
-    assert held() == 0
+    assert advisory_locks() == 0
     with run_lock():
-        assert held() == 1
-    assert held() == 0
-
-
-def test_a_session_that_has_the_lock_already_does_not_keep_it() -> None:
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT pg_advisory_lock(%s)", [RUN_LOCK])
-    with run_lock():
-        pass
-    assert held() == 0
+        assert advisory_locks() == 1
+    assert advisory_locks() == 0
 
 
 def test_a_block_in_another_takes_the_lock_again_and_leaves_it(sessions: None) -> None:
     with run_lock():
         connection.connection.close()
         with run_lock():
-            assert held() == 1
-        assert held() == 1
+            assert advisory_locks() == 1
+        assert advisory_locks() == 1
         reconnect()
-        assert held() == 1
+        assert advisory_locks() == 1
         with ThreadPoolExecutor(1) as pool:
             other = pool.submit(_try)
             with pytest.raises(NoRunLockError):
                 other.result()
-    assert held() == 0
+    assert advisory_locks() == 0
 
 
 def _try() -> None:

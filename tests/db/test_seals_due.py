@@ -2,7 +2,6 @@
 
 import json
 from datetime import date, datetime, timedelta
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,20 +14,20 @@ from history.daily import days
 from history.daily.canonical import Connection
 from history.entities import BY_NAME, CHILDREN, ENTITIES
 from history.kinds.kind import DayRows
-from history.models import ArchivedDay, DaySeal, MaintainRun
+from history.models import DaySeal, MaintainRun
 from history.partitions.exclusive import RUN_LOCK
 from history.seals import finished
 from history.seals.seal import seal
 from ingest.models import Ledger, Quarantined
+from tests.db.noted import held
 from tests.db.partitioned import (
     TABLE,
+    advisory_locks,
     insert,
     raw,
     read_all_to_end,
     read_to_end,
-    retire,
     run,
-    stored,
 )
 
 pytestmark = pytest.mark.usefixtures("tables")
@@ -96,13 +95,6 @@ def test_a_day_of_which_only_dead_rows_are_left_is_not_sealed_and_breaks_nothing
             insert(plain, ago(8))
         insert(plain, ago(7))
         plain.execute(f"DELETE FROM {TABLE}")
-        sizes = plain.execute(
-            "SELECT min(pg_relation_size(inhrelid)), count(*) FROM pg_inherits"
-            " WHERE inhparent = %s::regclass",
-            [TABLE],
-        ).fetchone()
-        assert sizes is not None
-        assert (sizes[0] > 0, sizes[1]) == (True, 2)
     for _ in range(2):
         code, out, err = run("maintain")
         assert (code, err, "broken 0" in out, sealed()) == (0, "", True, [])
@@ -148,16 +140,7 @@ def test_a_day_that_may_still_get_rows_waits(migration: dict[str, Any] | None, w
 def test_a_day_with_a_message_in_quarantine_waits() -> None:
     read_all_to_end()
     fill(8, 7)
-    Quarantined.objects.create(
-        topic=TOPIC,
-        topic_id="t",
-        partition=0,
-        offset=3,
-        value=f'{{"updatedAt": "{ago(8).isoformat()}"}}'.encode(),
-        day=ago(8).date(),
-        first_seen=clock.now(),
-        status=Quarantined.Status.FAILED,
-    )
+    held(day=ago(8).date(), status=Quarantined.Status.FAILED)
     # Days that drop out of retention may go with --force, but a seal is never forced.
     assert run("maintain", "--force")[0] == 0
     assert sealed() == [ago(7).date()]
@@ -211,25 +194,6 @@ def test_a_day_with_a_document_too_large_for_text_fails_alone() -> None:
     assert TOO_LARGE in err
 
 
-def test_a_day_with_a_document_too_large_for_text_stays_out_of_the_archive_alone(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    given = {"ANNALS_RETENTION_DAYS": "5", "ANNALS_AHEAD_DAYS": "1"}
-    monkeypatch.setattr(
-        settings, "ANNALS", env.read({**given, "ANNALS_ARCHIVE_URL": str(tmp_path)})
-    )
-    retire()
-    fill(8, 7, 6)
-    swell(7)
-    code, out, _ = run("maintain")
-    assert (code, "dropped 2" in out) == (2, True)
-    assert f"{days.partition_name(TABLE, ago(7).date())}: {TOO_LARGE}" in out
-    kept = sorted(ArchivedDay.objects.values_list("day", flat=True))
-    assert kept == [ago(8).date(), ago(6).date()]
-    with raw() as plain:
-        assert stored(plain) == 1
-
-
 def test_a_day_whose_sealing_ends_the_connection_stops_no_other_day(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -252,9 +216,7 @@ def test_a_day_whose_sealing_ends_the_connection_stops_no_other_day(
     assert answer["sealed"] == [days.partition_name(TABLE, ago(7).date())]
     assert sealed() == [ago(7).date()]
     assert MaintainRun.objects.get().exit_code == 2
-    with raw() as other:
-        held = other.execute("SELECT count(*) FROM pg_locks WHERE locktype = 'advisory'")
-        assert held.fetchone() == (0,)
+    assert advisory_locks() == 0
 
 
 def test_no_other_run_begins_between_the_steps_of_a_run(monkeypatch: pytest.MonkeyPatch) -> None:

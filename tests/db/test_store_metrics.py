@@ -19,6 +19,7 @@ from history import metrics as history_metrics
 from history.entities import BY_NAME, ENTITIES
 from ingest import metrics as ingest_metrics
 from ingest.models import Ledger, Quarantined, RetiredTopic
+from tests.db.noted import held, ledger_row
 from tests.messages import NOW
 from tests.metric_faults import faults as faults_of
 
@@ -49,11 +50,8 @@ def samples(client: Client, **headers: str) -> dict[tuple[str, ...], float]:
 
 
 def ledger(topic_id: str, **counts: Any) -> Ledger:
-    now = datetime.now(UTC)
-    return Ledger.objects.create(
-        topic=TOPIC, topic_id=topic_id, partition=0, first_offset=0,
-        next_offset=counts["read"], updated_at=now, checked_at=now, **counts,
-    )  # fmt: skip
+    none = {"stored": 0, "high_watermark": None, "next_offset": counts["read"]}
+    return ledger_row(topic_id=topic_id, **none | counts)
 
 
 @pytest.fixture
@@ -169,10 +167,8 @@ def of_quarantine(captured: CaptureQueriesContext) -> list[str]:
 
 def quarantine(reason: str, *statuses: str, topic_id: str = "") -> None:
     for status in statuses:
-        Quarantined.objects.create(
-            topic=TOPIC, topic_id=topic_id, partition=0, offset=Quarantined.objects.count(),
-            reason=reason, status=status, detail="", first_seen=datetime.now(UTC),
-        )  # fmt: skip
+        offset = Quarantined.objects.count()
+        held(topic_id=topic_id, offset=offset, reason=reason, status=status)
 
 
 def faults(collector: StoreCollector) -> float:

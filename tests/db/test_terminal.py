@@ -1,7 +1,5 @@
 """What others wrote commands no terminal: messages in quarantine, shown by commands."""
 
-import io
-
 import pytest
 from django.core.management import call_command
 
@@ -9,6 +7,8 @@ from history.base import clock
 from history.entities import ROOT
 from history.gap_models import VersionGap
 from ingest.models import Quarantined
+from tests.db.commands import command, printed
+from tests.db.noted import held
 from tests.db.store import Store, minute
 from tests.old_service import OldService
 
@@ -20,27 +20,16 @@ pytestmark = pytest.mark.django_db
 @pytest.fixture
 def row() -> Quarantined:
     """A message whose sender wishes the reader ill."""
-    return Quarantined.objects.create(
-        topic=ROOT.topics[0],
-        topic_id="t",
-        partition=0,
-        offset=1,
+    return held(
         key=FORGED.encode(),
         value=b'{\n\t"a": "\x1b[2J\xff"}',
         reason="not_json",
         detail=f"[red]{FORGED}",
-        first_seen=clock.now(),
     )
 
 
-def said(*words: str) -> str:
-    out = io.StringIO()
-    call_command("quarantine", *words, stdout=out)
-    return out.getvalue()
-
-
 def test_a_message_is_shown_without_its_control_characters(row: Quarantined) -> None:
-    text = said("show", str(row.id))
+    text = printed("quarantine", "show", str(row.id))
     assert set(text) - {"\n", "\t"} == {c for c in text if c.isprintable()}
     assert '{\n\t"a": "\\x1b[2J\\xff"}' in text
     assert "12 would be discarded" not in text.splitlines()
@@ -66,9 +55,7 @@ def test_other_lists_of_what_messages_say(row: Quarantined) -> None:
         ("gaps",),
         ("trace", "--entity", ROOT.name, "--id", FORGED, "--version", "1"),
     ):
-        out = io.StringIO()
-        call_command(*words, stdout=out)
-        text = out.getvalue()
+        text = printed(*words)
         assert set(text) - {"\n"} == {c for c in text if c.isprintable()}, words
         assert "12 would be discarded" not in text.splitlines()
         assert "k\\x1b[2J\\n12 would be discarded" in text, words
@@ -79,17 +66,15 @@ def test_names_in_a_document_of_the_old_service(
 ) -> None:
     for side, value in ((store, 1), (old, 2)):
         side.add("A1", 0, {FORGED: value}, minute(0), author=None)
-    out = io.StringIO()
-    with pytest.raises(SystemExit):
-        call_command("compare-old", stdout=out, stderr=io.StringIO())
-    assert set(out.getvalue()) - {"\n"} == {c for c in out.getvalue() if c.isprintable()}
-    assert "k\\x1b[2J\\n12 would be discarded" in out.getvalue()
+    text = command("compare-old").out
+    assert set(text) - {"\n"} == {c for c in text if c.isprintable()}
+    assert "k\\x1b[2J\\n12 would be discarded" in text
 
 
 def test_its_bytes_can_be_had_as_they_are(
     row: Quarantined, capsysbinary: pytest.CaptureFixture[bytes]
 ) -> None:
-    said("show", str(row.id), "--raw")
+    call_command("quarantine", "show", str(row.id), "--raw")
     assert capsysbinary.readouterr().out == row.value
 
 
@@ -97,6 +82,6 @@ def test_a_list_shows_details_as_they_are_written(
     row: Quarantined, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", "400")
-    text = said("list", "--ids", "--reason", "not_json")
+    text = printed("quarantine", "list", "--ids", "--reason", "not_json")
     assert "\x1b" not in text
     assert "[red]k\\x1b[2J\\n12 would be discarded" in text

@@ -1,7 +1,6 @@
 """A timeline with archive=true is what it was before its old days left the store."""
 
 import dataclasses
-import json
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -32,6 +31,7 @@ from history.timeline.row import Read
 from history.timeline.sources.tables import Tables
 from tests.db.partitioned import raw
 from tests.db.store import HOST
+from tests.db.store import Store as Rows
 
 pytestmark = pytest.mark.usefixtures("tables")
 
@@ -48,22 +48,18 @@ def use(monkeypatch: pytest.MonkeyPatch, **given: str) -> None:
 def fill() -> None:
     """A1: COUNT versions over twelve days, version 7 missing, 9 arrived with the time of 10;
     and a neighbour on both sides, so that A1 is in the middle of the files."""
-    rows = [(f"A{n}", 0, NOW - timedelta(days=8), "{}") for n in (0, 2)]
+    rows: list[Any] = [(f"A{n}", 0, {}, NOW - timedelta(days=8)) for n in (0, 2)]
     for version in range(COUNT):
         moment = NOW - timedelta(hours=12 * (COUNT - version) - 1)
         if version == 9:
             moment += timedelta(hours=12)
         data = {"rate": f"{version / 7:.3f}", "createdAt": str(NOW - timedelta(days=30))}
         if version != 7:
-            rows.append(("A1", version, moment, json.dumps(data)))
+            rows.append(("A1", version, data, moment))
     with raw() as plain:
-        for id_, version, moment, data in rows:
-            days.create(plain, ROOT.table, moment.date())
-            plain.execute(
-                f"INSERT INTO {ROOT.table} (id, version, data, updated_at, client_id, author, type)"
-                " VALUES (%s, %s, %s, %s, %s, %s, %s)",
-                [id_, version, data, moment, "crm", "ab"[version % 2], int(version > 0)],
-            )
+        for row in rows:
+            days.create(plain, ROOT.table, row[-1].date())
+            Rows().add(*row, author="ab"[row[1] % 2])
 
 
 def everything(**asked: Any) -> list[Version]:

@@ -3,29 +3,29 @@
 import json
 from collections.abc import Callable, Iterator, Sequence
 from datetime import timedelta
-from io import StringIO
 from typing import Any
 
 import pytest
 from django.conf import settings
 from django.contrib.auth.models import User
-from django.core.management import call_command
 from django.db import connection, transaction
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from django.utils import translation
 
 from annals.access.models import JournalEntry
-from history import trace
+from history import quarantined, trace
+from history.base import clock
 from history.daily.window import Window
 from history.entities import ROOT
 from history.record import UNSTORED_SPAN
 from history.trace import Bounds, Fate, MessagePlace, State
-from ingest.models import Unstored
+from ingest.models import Quarantined, Unstored
 from ingest.quarantine import messages
 from ingest.store import unstored
 from ingest.store.batch import OffsetGap
 from ingest.store.session import connect
+from tests.db.commands import printed
 from tests.db.ingested import SOURCES, Ingested
 from tests.db.screens import A1, text
 from tests.db.store import HOST
@@ -58,9 +58,7 @@ def of(number: int, **changes: Any) -> bytes:
 
 
 def command(*words: str) -> dict[str, Any]:
-    out = StringIO()
-    call_command("trace", *words, "--json", stdout=out)
-    found: dict[str, Any] = json.loads(out.getvalue())
+    found: dict[str, Any] = json.loads(printed("trace", *words, "--json"))
     return found
 
 
@@ -144,7 +142,7 @@ def test_a_partition_that_was_never_read(ingested: Ingested) -> None:
 
 def test_a_discarded_message_stays_explained(seen: Ingested) -> None:
     which = ("--reason", "bad_updated_at", "--why", "wrong release")
-    call_command("quarantine", "discard", *which, stdout=StringIO())
+    printed("quarantine", "discard", *which)
     for fate in (version(1), at(1)):
         assert (fate.state, fate.reason) == (State.QUARANTINED, "bad_updated_at")
         assert fate.settled_at is not None
@@ -155,7 +153,7 @@ def test_a_retried_message(ingested: Ingested) -> None:
     """In quarantine until its day was inside the window; then its place is known."""
     store_too_early(ingested, of(1))
     assert (at(0).state, at(0).reason) == (State.QUARANTINED, "in_the_future")
-    call_command("quarantine", "retry", "--now", stdout=StringIO())
+    printed("quarantine", "retry", "--now")
     for fate in (version(1), at(0)):
         assert (fate.state, fate.place) == (State.STORED, (TOPIC, 0, 0))
         assert fate.at is not None
@@ -200,7 +198,7 @@ def test_what_retention_forgets_is_said_to_be_uncertain(seen: Ingested) -> None:
 
 def test_what_left_the_quarantine_is_not_said_to_be_stored(ingested: Ingested) -> None:
     ingested.write(of(0), of(1, **BAD), of(2))
-    call_command("quarantine", "discard", "--reason", "bad_updated_at", "--why", "wrong release")
+    printed("quarantine", "discard", "--reason", "bad_updated_at", "--why", "wrong release")
     assert [at(offset).certain for offset in range(3)] == [True] * 3
     later = NOW + timedelta(days=400)
     with connect("test") as plain:
@@ -240,9 +238,7 @@ def test_the_command_prints_it_and_the_journal_has_it(seen: Ingested) -> None:
     entry = JournalEntry.objects.get(entity_id="A1", action="version")
     assert (entry.entity, entry.actor) == (ROOT.name, "operator")
     assert entry.application == "A1"  # so that the screen shows it as a look at A1
-    out = StringIO()
-    call_command("trace", *VERSION, "0", stdout=out)
-    assert out.getvalue().startswith("stored: Version 0 is stored.")
+    assert printed("trace", *VERSION, "0").startswith("stored: Version 0 is stored.")
 
 
 # The API and the screens.
@@ -324,19 +320,6 @@ def test_a_gap_at_the_beginning_leads_to_what_became_of_it(
     assert "Version 2 never arrived." in text(english.get(f"{A1}versions/2/"))
 
 
-@pytest.mark.parametrize(
-    "number, words",
-    [(1, "and is in quarantine: updatedAt is wrong."), (3, "Version 3 never arrived.")],
-)
-def test_the_page_of_a_missing_version_says_what_became_of_it(
-    seen: Ingested, english: Client, number: int, words: str
-) -> None:
-    seen.write(of(5))
-    answer = english.get(f"{A1}versions/{number}/")
-    assert answer.status_code == 404
-    assert words in text(answer)
-
-
 def test_a_page_without_a_gap_asks_the_quarantine_nothing(
     ingested: Ingested, english: Client
 ) -> None:
@@ -344,3 +327,62 @@ def test_a_page_without_a_gap_asks_the_quarantine_nothing(
     with CaptureQueriesContext(connection) as asked:
         english.get(A1)
     assert not [each for each in asked.captured_queries if "ingest_quarantine" in each["sql"]]
+
+
+TIMES = 3_000
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture
+def sent_again() -> None:
+    """Version 1 of A1 TIMES times, the last ones discarded; version 3 once, discarded."""
+    moment = clock.now()
+    Quarantined.objects.bulk_create(
+        Quarantined(
+            topic=ROOT.topics[0],
+            topic_id="t",
+            partition=0,
+            offset=offset,
+            reason="bad_updated_at",
+            status="new" if offset < TIMES - 5 else "discarded",
+            first_seen=moment,
+            entity=ROOT.name,
+            entity_id="A1",
+            version=1 if offset < TIMES else 3,
+        )
+        for offset in range(TIMES + 1)
+    )
+
+
+def offsets() -> dict[int, int]:
+    """The offset of the message of each version."""
+    versions = quarantined.of_versions(ROOT, [("A1", 0, 9)])["A1"]
+    return {number: each.place.offset for number, each in versions.items()}
+
+
+def sorted_rows(plan: dict[str, Any]) -> Iterator[float]:
+    """How many rows each sort of a plan gets."""
+    below = plan.get("Plans", [])
+    if plan["Node Type"] in ("Sort", "Incremental Sort"):
+        yield from (each["Actual Rows"] for each in below)
+    for each in below:
+        yield from sorted_rows(each)
+
+
+def test_the_latest_that_can_be_retried_is_found_without_sorting(sent_again: None) -> None:
+    asked: list[tuple[str, Any]] = []
+
+    def note(execute: Callable[..., Any], text: str, values: Any, *more: Any) -> Any:
+        asked.append((text, values))
+        return execute(text, values, *more)
+
+    with connection.execute_wrapper(note):
+        assert offsets() == {1: TIMES - 6, 3: TIMES}
+    [(text, values)] = asked
+    with connection.cursor() as cursor:
+        cursor.execute("ANALYZE ingest_quarantine")
+        cursor.execute(f"EXPLAIN (ANALYZE, FORMAT JSON) {text}", values)
+        plan = cursor.fetchone()[0]
+    [whole] = json.loads(plan) if isinstance(plan, str) else plan
+    assert max(sorted_rows(whole["Plan"]), default=0) <= 2

