@@ -1,7 +1,6 @@
 """`scripts/demo --check`: runs everything once on a small load and verifies the result."""
 
 import os
-import shutil
 import tempfile
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -54,22 +53,21 @@ Documents = dict[tuple[str, str], dict[int, dict[str, Any]]]
 def run(began: float, with_shop: bool = False) -> int:
     """Exit code: 0 if everything is right. Leaves no process and no file behind. with_shop: start
     the example shop, too. began: time.monotonic() at the start of the demo."""
-    home = Path(tempfile.mkdtemp(prefix="annals-check-"))
-    problem: Exception | None = None
     os.environ.update({**SMALL, **os.environ})
-    try:
-        with Supervisor(home) as demo:
-            try:
+    said, code = "All right.", 0
+    with tempfile.TemporaryDirectory(prefix="annals-check-", ignore_cleanup_errors=True) as home:
+        try:
+            with Supervisor(Path(home)) as demo:
                 demo.servers()
                 _check(demo)
                 if with_shop:
-                    _shop(demo)
-            except (CheckError, ClientError) as error:
-                problem = error
-    finally:
-        shutil.rmtree(home, ignore_errors=True)
-    print(f"{f'WRONG: {problem}' if problem else 'All right.'} {time.monotonic() - began:.0f} s")
-    return 1 if problem else 0
+                    [port] = process.free_ports([None])
+                    shop.serve(demo, port, shop.prepare(demo))
+                    print_step("Shop", "its relay runs, its admin answers")
+        except (CheckError, ClientError) as error:
+            said, code = f"WRONG: {error}", 1
+    print(f"{said} {time.monotonic() - began:.0f} s")
+    return code
 
 
 def _check(demo: Supervisor) -> None:
@@ -121,13 +119,6 @@ def _send_bad_and_repeated(sent: list[Message]) -> None:
     for number, value in enumerate(BAD):
         producer.send(sent[0].topic, f"bad-{number}".encode(), value)
     producer.flush()
-
-
-def _shop(demo: Supervisor) -> None:
-    """The example shop starts next to Annals."""
-    [port] = process.free_ports([None])
-    shop.serve(demo, port, shop.prepare(demo))
-    print_step("Shop", "its relay runs, its admin answers")
 
 
 def _consumed(demo: Supervisor, consumer: ChildProcess, versions: int) -> None:

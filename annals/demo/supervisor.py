@@ -122,8 +122,7 @@ class Supervisor(ExitStack):
         children. DATABASE_URL is each child's own."""
         os.environ["ANNALS_HOME"] = str(self.home)
         print_step("Annals", f"in {self.home}")
-        postgres = self.postgres
-        broker = embedded.broker_server(self.home)
+        postgres, broker = self.postgres, embedded.broker_server(self.home)
         for server in (postgres, broker):
             self.callback(server.stop)
             self.checkpoint()

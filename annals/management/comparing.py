@@ -113,16 +113,13 @@ def compare(stored: Stored, theirs: Sequence[OldVersion], kept: datetime) -> Ite
             verdict = Verdict.TOO_NEW if newest > settled else Verdict.MISSING_THERE
             yield Compared(entity.name, id, number, verdict)
         elif not ours:
-            yield Compared(entity.name, id, number, _missing(old, kept, settled))
+            verdict = Verdict.TOO_NEW if old.updated_at > settled else Verdict.MISSING_HERE
+            if old.updated_at < kept:
+                verdict = Verdict.OLDER
+            yield Compared(entity.name, id, number, verdict)
         else:
             # Where we have two versions of one number, the one that fits best.
             yield min((_both(row, old) for row in ours), key=lambda it: (len(it.paths), it.clocks))
-
-
-def _missing(old: OldVersion, kept: datetime, settled: datetime) -> Verdict:
-    if old.updated_at < kept:
-        return Verdict.OLDER
-    return Verdict.TOO_NEW if old.updated_at > settled else Verdict.MISSING_HERE
 
 
 def _both(row: VersionRow, old: OldVersion) -> Compared:

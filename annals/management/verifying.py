@@ -50,19 +50,15 @@ def verify_tables(
         if options["day"] is None:
             _note(rows, began, count, bad + bool(broken), err)
         if not options["json"]:
+            newest = newest_seal(rows)
+            chain = f"chain {'broken' if broken else 'whole'}, newest seal {newest}"
             out.write(
                 f"{rows.table}: {counted(count, 'day')} read, {counted(bad, 'differs', 'differ')}, "
-                f"{counted(late, 'late row')}; {_chain(broken, newest_seal(rows))}",
+                f"{counted(late, 'late row')}; {chain if newest else 'no day has a seal yet'}",
             )
     if options["json"]:
         out.write(json.dumps({"ok": code == 0, "days": objects}))
     return code
-
-
-def _chain(broken: str | None, newest: str | None) -> str:
-    if newest is None:
-        return "no day has a seal yet"
-    return f"chain {'broken' if broken else 'whole'}, newest seal {newest}"
 
 
 def _refuse_unsealed(tables: Sequence[DayRows], day: date | None) -> None:

@@ -37,7 +37,9 @@ class RequestLog:
         try:
             response = self.get_response(request)
             seconds = time.perf_counter() - began
-            metrics.observe(_route(request), request.method or "", response.status_code, seconds)
+            # The URL pattern that matched, so that ids do not become label values.
+            route = request.resolver_match.route if request.resolver_match else "none"
+            metrics.observe(route, request.method or "", response.status_code, seconds)
             _write(request, response, seconds)
         finally:
             request_id.reset(token)
@@ -60,12 +62,6 @@ def _write(request: HttpRequest, response: HttpResponse, seconds: float) -> None
             "address": address_of(request) if response.status_code in REFUSED else None,
         },
     )
-
-
-def _route(request: HttpRequest) -> str:
-    """The URL pattern that matched, so that ids do not become label values."""
-    match = request.resolver_match
-    return match.route if match else "none"
 
 
 def _user(request: HttpRequest) -> str | None:

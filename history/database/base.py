@@ -3,6 +3,7 @@ what the pool gives."""
 
 import select
 import time
+from contextlib import ExitStack
 from typing import Any, Final
 
 import psycopg
@@ -62,16 +63,12 @@ class DatabaseWrapper(base.DatabaseWrapper):
             if self.pool is not None and not self.pool.get_stats()["pool_available"]:
                 psycopg.connect(**{**conn_params, "connect_timeout": REACHED_S}).close()
             connection = super().get_new_connection(conn_params)
-            good = False
-            try:
+            with ExitStack() as unless_good:
+                unless_good.callback(self._give_back, connection)
                 if self.pool is None or works(self.pool, connection):
                     fit(connection)
-                    good = True
-            finally:
-                if not good:
-                    self._give_back(connection)
-            if good:
-                return connection
+                    unless_good.pop_all()
+                    return connection
 
     def _give_back(self, connection: Any) -> None:
         """To the pool, which forgets it if it does not work."""

@@ -7,7 +7,6 @@ from datetime import UTC, datetime, time, timedelta
 
 from django.db import connection, transaction
 
-from history import distribution
 from history.daily.window import Window
 from history.entities import ENTITIES
 from history.gap_models import GapRun
@@ -61,20 +60,17 @@ def run(window: Window, now: datetime, report: Callable[[], None] = lambda: None
     once: each day, and each few documents, is a transaction."""
     began = clocks.monotonic()
     read = documents = 0
-    connection.ensure_connection()
-    with connection.wrap_database_errors:
-        apart = distribution.active(connection.connection)
     last = latest()
     if last is not None and last.removed_before > window.oldest:
         # Gaps were closed as expired, and are inside the window now.
         with connection.cursor() as cursor:
             cursor.execute(_LOOK_AGAIN)
     for day in changed(window):
-        read += scan(day, apart=apart)
+        read += scan(day)
         report()
     edge = datetime.combine(window.oldest, time(), UTC) + CLOCK_TOLERANCE
     for entity in judge.pending(ENTITIES):
-        while done := judge.judge(entity, edge, apart=apart):
+        while done := judge.judge(entity, edge):
             documents += done
     expired = _retire(window, edge, now, last)
     seconds = clocks.monotonic() - began

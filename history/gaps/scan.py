@@ -78,39 +78,12 @@ def _marks(names: Sequence[str]) -> dict[str, str]:
 # Every transaction of a run takes it, so that two runs at once do each thing once.
 LOCK = (ADVISORY_SPACE << 32) + 1
 
-# From the primary key alone, in its order. A document is looked at again if its lowest version is a
-# new one that is not 0, or if versions between are or were missing.
-_SCAN = """
-WITH arrived AS MATERIALIZED (
-    SELECT id, range_agg(int8range(version, version, '[]')) AS versions, min(version) AS lowest
-    FROM {table} AS stored WHERE stored_at >= %(start)s AND stored_at < %(end)s GROUP BY id
-), news AS MATERIALIZED (
-    SELECT a.*, s.lowest AS known_lowest
-    FROM arrived a LEFT JOIN gap_document s ON s.entity = %(entity)s AND s.id = a.id
-    WHERE s.id IS NULL OR NOT s.versions @> a.versions
-), merged AS (
-    INSERT INTO gap_document AS s (entity, id, versions, newest_day, lowest)
-    SELECT %(entity)s, id, versions, %(newest)s, lowest FROM news
-    ON CONFLICT (entity, id) DO UPDATE SET versions = s.versions + excluded.versions,
-        newest_day = greatest(s.newest_day, excluded.newest_day),
-        lowest = least(s.lowest, excluded.lowest)
-    RETURNING id, versions, lowest
-), pending AS (
-    INSERT INTO gap_pending (entity, id)
-    SELECT %(entity)s, m.id FROM merged m JOIN news USING (id)
-    WHERE (m.lowest > 0 AND m.lowest IS DISTINCT FROM news.known_lowest)
-        OR NOT m.versions @> range_merge(m.versions)
-        OR EXISTS (SELECT FROM version_gap g WHERE g.closed_at IS NULL
-            AND g.entity = %(entity)s AND g.document = m.id)
-    ON CONFLICT DO NOTHING
-)
-INSERT INTO gap_day ("table", day, mark, scanned_at) VALUES (%(name)s, %(day)s, %(mark)s, now())
-ON CONFLICT ("table", day) DO UPDATE SET mark = excluded.mark, scanned_at = excluded.scanned_at
-"""
 # Without it Citus refuses results of more than a gigabyte: ids of a day's documents.
-_CITUS_LARGE: Final = "SET LOCAL citus.max_intermediate_result_size TO -1"
-# As _SCAN, where a document's versions and what is noted of it may be on different nodes.
-_CITUS_SCAN: Final = (
+_LARGE: Final = "SET LOCAL citus.max_intermediate_result_size TO -1"
+# From the primary key alone, in its order. On a cluster a document's versions and what is noted of
+# it may be on different nodes: temporary tables have both. A document is looked at again if its
+# lowest version is a new one that is not 0, or if versions between are or were missing.
+_SCAN: Final = (
     """
 CREATE TEMP TABLE gap_arrived ON COMMIT DROP AS
 SELECT id, range_agg(int8range(version, version, '[]')) AS versions, min(version) AS lowest
@@ -156,10 +129,8 @@ ON CONFLICT ("table", day) DO UPDATE SET mark = excluded.mark, scanned_at = excl
 _SEEN = 'SELECT 1 FROM gap_day WHERE "table" = %s AND day = %s AND mark = %s'
 
 
-def scan(changed: ChangedDay, *, apart: bool) -> bool:
-    """Read a day; False if another run has read it meanwhile. One transaction.
-
-    apart: whether the tables are distributed, here and in judge()."""
+def scan(changed: ChangedDay) -> bool:
+    """Read a day; False if another run has read it meanwhile. One transaction."""
     entity, day = changed.entity, changed.day
     values: dict[str, Any] = {
         "entity": entity.name,
@@ -177,13 +148,9 @@ def scan(changed: ChangedDay, *, apart: bool) -> bool:
             return False
         # In the order of the primary key: grouping needs no memory for the ids of a day.
         cursor.execute("SET LOCAL enable_hashagg = off")
-        table = versions(entity)
-        if apart:
-            cursor.execute(_CITUS_LARGE)
-            for statement in _CITUS_SCAN:
-                cursor.execute(statement.format(table=table), values)
-            return True
-        cursor.execute(_SCAN.format(table=table), values)
+        cursor.execute(_LARGE)
+        for statement in _SCAN:
+            cursor.execute(statement.format(table=versions(entity)), values)
     return True
 
 

@@ -15,19 +15,16 @@ from history.partitions.strategy import VERSIONS, Partitioned
 
 @dataclass(frozen=True, slots=True)
 class Status:
-    """One table. Counts are partitions; rows is an estimate; bytes include indexes and TOAST.
-    ahead: days after today without a gap; -1 if today's is missing. missing: days of the window
-    without one, without the newest, which the next run makes. overdue: to be dropped. held: not
-    dropped. pending: detaches that were interrupted."""
+    """One table. Counts are partitions; bytes include indexes and TOAST. ahead: days after today
+    without a gap; -1 if today's is missing. missing: days of the window without one, without the
+    newest, which the next run makes. overdue: to be dropped. pending: detaches that were
+    interrupted."""
 
     table: str
-    partitions: int
-    rows: int
     bytes: int
     ahead: int
     missing: int
     overdue: int
-    held: int
     pending: int
 
 
@@ -46,13 +43,10 @@ def _status(table: DayPlan, today: date) -> Status:
         ahead += 1
     return Status(
         table=strategy.table,
-        partitions=len(strategy.existing),
-        rows=sum(part.rows for part in strategy.existing),
         bytes=sum(part.bytes for part in strategy.existing),
         ahead=ahead,
         missing=sum(part.day < strategy.window.newest for part in table.creations),
         overdue=len(table.deletions),
-        held=len(table.held()),
         pending=sum(part.state is DayState.PENDING for part in strategy.existing),
     )
 

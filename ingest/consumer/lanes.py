@@ -5,8 +5,8 @@ from dataclasses import dataclass
 
 from history.entities import BY_TOPIC
 from history.search_index.keys import Fingerprint
-from ingest.source.message import KafkaPartition, TopicPartition
-from ingest.store.batch import Batch, Claim, Limits
+from ingest.source.message import KafkaPartition
+from ingest.store.batch import Batch, Claim, Claims, Limits
 
 # Entities of which a consumer remembers the business keys.
 REMEMBERED = 30_000
@@ -37,7 +37,7 @@ class Flight:
     """A batch that is being written, and the claims under which it was read."""
 
     batch: Batch
-    claims: Mapping[TopicPartition, Claim]
+    claims: Claims
     generation: int
 
 

@@ -8,7 +8,7 @@ from functools import partial
 from ingest.consumer.lanes import Flight
 from ingest.consumer.worker import Worker
 from ingest.source.message import TopicPartition
-from ingest.store.batch import Claim
+from ingest.store.batch import Claim, Ends
 from ingest.store.ledger import Connection
 from ingest.store.retrying import RetryingWriter
 from ingest.store.transaction import Written
@@ -39,7 +39,7 @@ class Writers:
     def __init__(self, writers: Sequence[RetryingWriter]) -> None:
         self._threads = [_Thread(writer) for writer in writers]
 
-    def write(self, number: int, flight: Flight, high: Mapping[TopicPartition, int | None]) -> None:
+    def write(self, number: int, flight: Flight, high: Ends) -> None:
         """Begin to write a batch. done() tells when it is written, result() what became of it."""
         thread = self._threads[number]
         thread.writer.proceed()

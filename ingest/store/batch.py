@@ -313,3 +313,8 @@ class Claim:
     halted: bool
     reread_until: int = 0
     last: LastMessage | None = None
+
+
+Claims = Mapping[TopicPartition, Claim]
+# The end offset of each partition; None if it is not known.
+Ends = Mapping[TopicPartition, int | None]

@@ -12,7 +12,7 @@ from ingest.source.client import Headers
 from ingest.source.decode import guess_day
 from ingest.source.message import Message, TopicPartition
 from ingest.source.names import named, service
-from ingest.store.batch import Claim, PartitionProgress, Reject
+from ingest.store.batch import Claims, PartitionProgress, Reject
 from ingest.store.ledger import Connection
 
 # What PostgreSQL cannot store in a text.
@@ -72,9 +72,7 @@ WHERE topic = %s AND topic_id = %s AND partition = %s AND "offset" >= %s AND "of
 """
 
 
-def add(
-    connection: Connection, rejects: Sequence[Reject], claims: Mapping[TopicPartition, Claim]
-) -> None:
+def add(connection: Connection, rejects: Sequence[Reject], claims: Claims) -> None:
     """Put messages into quarantine, inside the caller's transaction. One that is there already gets
     its new reason and keeps its status, attempts and first reason, unless it was resolved."""
     if not rejects:
@@ -111,7 +109,7 @@ def settle_read_again(
     connection: Connection,
     rejects: Iterable[Reject],
     read: Mapping[TopicPartition, PartitionProgress],
-    claims: Mapping[TopicPartition, Claim],
+    claims: Claims,
 ) -> None:
     """Resolve the messages in quarantine that were read again and are not among the rejects, inside
     the caller's transaction. read: the offsets that the batch covers."""

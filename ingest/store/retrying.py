@@ -12,7 +12,7 @@ from history.failure.database import is_refused, no_connection
 from ingest import metrics
 from ingest.source.message import TopicPartition
 from ingest.store import ledger
-from ingest.store.batch import Batch, Claim
+from ingest.store.batch import Batch, Claim, Claims, Ends
 from ingest.store.ledger import Connection, Fenced
 from ingest.store.session import terminate_frozen
 from ingest.store.sqlstate import Cause, cause
@@ -45,12 +45,7 @@ class RetryingWriter:
         """Undo abandon(), for new work."""
         self._abandoned.clear()
 
-    def write(
-        self,
-        batch: Batch,
-        claims: Mapping[TopicPartition, Claim],
-        high: Mapping[TopicPartition, int | None],
-    ) -> Written:
+    def write(self, batch: Batch, claims: Claims, high: Ends) -> Written:
         """Store a batch, waiting while the database is unavailable. Raises Fenced, Abandoned."""
         return self._until_done(lambda retry: self._write_once(batch, claims, high, retry))
 
@@ -82,13 +77,7 @@ class RetryingWriter:
             logger.warning("not written, the next attempt follows: %s", describe(error))
             self.writer.close()
 
-    def _write_once(
-        self,
-        batch: Batch,
-        claims: Mapping[TopicPartition, Claim],
-        high: Mapping[TopicPartition, int | None],
-        retry: bool,
-    ) -> Written:
+    def _write_once(self, batch: Batch, claims: Claims, high: Ends, retry: bool) -> Written:
         # A commit whose answer was lost may succeed: the ledger is asked before each attempt.
         if retry and self._is_written(batch, claims):
             return _as_counted(batch)
@@ -100,7 +89,7 @@ class RetryingWriter:
                     return _as_counted(batch)
                 raise
 
-    def _is_written(self, batch: Batch, claims: Mapping[TopicPartition, Claim]) -> bool:
+    def _is_written(self, batch: Batch, claims: Claims) -> bool:
         ends = {claims[source]: progress.next for source, progress in batch.progress.items()}
         return ledger.stands_at(self.writer.connection, ends)
 

@@ -15,7 +15,7 @@ from history.entities import BY_NAME, Entity
 from history.search_index.keys import Fingerprint, KeyRow, NewKeys
 from ingest.source.message import Message, TopicPartition
 from ingest.store import ledger, missing_days, rejects, session, unstored
-from ingest.store.batch import Batch, Claim, Reject, Row
+from ingest.store.batch import Batch, Claims, Ends, Reject, Row
 from ingest.store.fast_path import copy_rows, index
 from ingest.store.ledger import Connection, Move
 from ingest.store.missing_days import kept
@@ -57,12 +57,7 @@ class Writer(Session):
         self._window = window
         self._slow_batches_left: Counter[str] = Counter()
 
-    def write(
-        self,
-        batch: Batch,
-        claims: Mapping[TopicPartition, Claim],
-        high: Mapping[TopicPartition, int | None],
-    ) -> Written:
+    def write(self, batch: Batch, claims: Claims, high: Ends) -> Written:
         """Store a batch: rows, rejects and the ledger, all or nothing. high: each partition's end
         offset, None if not known. Raises ledger.Fenced, and psycopg.Error if the database is not
         available; the same batch may then be written again."""
@@ -78,13 +73,7 @@ class Writer(Session):
                 self._slow_batches_left[name] = SLOW_PATH_BATCHES
         return self._transaction(batch, claims, high, _Path.ISOLATED)
 
-    def _transaction(
-        self,
-        batch: Batch,
-        claims: Mapping[TopicPartition, Claim],
-        high: Mapping[TopicPartition, int | None],
-        path: _Path,
-    ) -> Written:
+    def _transaction(self, batch: Batch, claims: Claims, high: Ends, path: _Path) -> Written:
         result = Outcome([*batch.repeated], [*batch.unplaced])
         connection = self.connection
         try:

@@ -9,7 +9,6 @@ from django.utils.translation import gettext_lazy as _
 
 from outbox.conf import settings_errors
 from outbox.inbox.conf import conf
-from outbox.inbox.message import handlers
 
 TAG = "inbox"
 Found = list[checks.CheckMessage]
@@ -18,14 +17,6 @@ Found = list[checks.CheckMessage]
 def check_settings(**_: Any) -> Found:
     """inbox.E001: settings.INBOX."""
     return settings_errors(conf, "inbox")
-
-
-def check_handlers(**_: Any) -> Found:
-    """inbox.W001: nothing is processed."""
-    if handlers():
-        return []
-    hint = "Handlers are functions with @inbox.handler('topic') in the module inbox of an app."
-    return [checks.Warning("The inbox has no handler.", hint=hint, id="inbox.W001")]
 
 
 class InboxConfig(AppConfig):
@@ -38,5 +29,4 @@ class InboxConfig(AppConfig):
 
     def ready(self) -> None:
         checks.register(check_settings, TAG)
-        checks.register(check_handlers, TAG)
         autodiscover_modules("inbox")

@@ -14,7 +14,9 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 from django.contrib.auth.models import User
 from django.contrib.sessions.models import Session
+from django.db import connection
 from django.test import Client
+from django.test.utils import CaptureQueriesContext
 
 from annals.access.models import JournalEntry
 from annals.access.oidc.discovery import discoveries
@@ -25,7 +27,7 @@ from tests.access.test_masking_properties import mark
 from tests.db.store import Store
 
 ROOT = Path(__file__).resolve().parents[2]
-SHOWN = "/api/v1/history/product-instance/A1"
+ADDRESS = "/api/v1/history/product-instance/A1"
 REFUSED = re.compile(r'Bearer realm="annals", error="invalid_token", error_description="[^"\\]+\."')
 RATE = "rate-of-the-client"
 
@@ -39,7 +41,7 @@ def test_a_hostile_bearer_token_at_the_api(
     store.add("A1", 0, {"rate": RATE}, 0)
     token = (HOSTILE | BEARER)[name][0](issuer)
     with caplog.at_level(logging.DEBUG):
-        answer = client.get(SHOWN, headers={"Authorization": f"Bearer {token}"})
+        answer = client.get(ADDRESS, headers={"Authorization": f"Bearer {token}"})
     assert answer.status_code == 401
     assert REFUSED.fullmatch(answer.headers["WWW-Authenticate"])
     assert answer.headers["Cache-Control"] == "no-store"
@@ -95,7 +97,7 @@ def test_a_bearer_token_elsewhere_than_in_its_header(
         ({}, {"Authorization": f"Bearer,{token}"}),
         ({}, {"X-Authorization": f"Bearer {token}"}),
     ):
-        answer = client.get(SHOWN, parameters, headers=header)
+        answer = client.get(ADDRESS, parameters, headers=header)
         assert answer.status_code in (400, 401)
         assert RATE not in answer.content.decode()
         assert token not in answer.content.decode()
@@ -106,7 +108,7 @@ def test_two_authorization_headers(client: Client, issuer: Issuer, store: Store)
     store.add("A1", 0, {"rate": RATE}, 0)
     good = issuer.token()
     for header in (f"Bearer {good},Bearer {good}", f"Bearer {good}, Basic eDp5"):
-        answer = client.get(SHOWN, headers={"Authorization": header})
+        answer = client.get(ADDRESS, headers={"Authorization": header})
         assert answer.status_code == 401
         assert REFUSED.fullmatch(answer.headers["WWW-Authenticate"])
 
@@ -122,7 +124,7 @@ def test_a_token_of_one_issuer_in_the_name_of_another(
         discoveries.cache_clear()
         other.keys = [jwk(OTHER_RSA, "rsa")]
         answer = client.get(
-            SHOWN, headers={"Authorization": f"Bearer {issuer.token(iss=other.url)}"}
+            ADDRESS, headers={"Authorization": f"Bearer {issuer.token(iss=other.url)}"}
         )
     assert answer.status_code == 401
     assert "signature is wrong" in answer.headers["WWW-Authenticate"]
@@ -186,9 +188,6 @@ def begun(client: Client, issuer: Issuer) -> str:
 def telling(token: str) -> list[str]:
     """The parts of a token that must be nowhere."""
     return [part for part in token.split(".") if len(part) > 10]
-
-
-ADDRESS = "/api/v1/history/product-instance/A1"
 
 
 @pytest.fixture
@@ -275,3 +274,41 @@ def test_a_token_of_another_client_is_no_program(
     assert found.identity == f"{issuer.url}#{PROGRAM} sub=service-account-audit"
     declare(settings, issuer, programs=())
     assert ask(client, issuer.token()).status_code == 401
+
+
+SEARCH = "/api/v1/search?q=A1"
+
+
+def queries(client: Client, address: str, **headers: str) -> list[str]:
+    """What the database was asked, but for the row of the journal."""
+    with CaptureQueriesContext(connection) as seen:
+        client.get(address, headers=headers)
+    asked = [each["sql"] for each in seen.captured_queries]
+    return [each for each in asked if "access_journal" not in each and "SAVEPOINT" not in each]
+
+
+def test_nothing_is_read_for_who_is_not_known(
+    client: Client, issuer: Issuer, stored: Store
+) -> None:
+    """Each check comes before the ones that cost more."""
+    client.get(ADDRESS)  # the first request of a process looks at the migrations
+    assert queries(client, ADDRESS) == []
+    assert queries(client, ADDRESS, Authorization=f"Bearer {issuer.token(exp=1)}") == []
+    assert queries(client, ADDRESS, Authorization=f"Bearer {issuer.token(scope='openid')}") == []
+
+
+@pytest.mark.parametrize("address", [ADDRESS, SEARCH, "/api/v1/completeness"])
+def test_options_for_who_may(address: str, client: Client, issuer: Issuer, stored: Store) -> None:
+    assert client.options(address).status_code == 401
+    for login, status in (("auditor", 204), ("ops", 204 if "compl" in address else 403)):
+        client.force_login(User.objects.get(username=login))
+        answer = client.options(address)
+        assert answer.status_code == status
+        if status == 204:
+            assert answer.headers["Allow"] == "GET, HEAD, OPTIONS"
+            assert (answer.content, "Content-Type" in answer.headers) == (b"", False)
+    assert Client().options("/api/schema/").status_code == 204
+    assert Client().options("/api/docs/").headers["Allow"] == "GET, HEAD, OPTIONS"
+    client.force_login(User.objects.get(username="auditor"))
+    assert client.options("/api/v1/nothing").status_code == 404
+    assert not JournalEntry.objects.filter(outcome="shown").exists()

@@ -19,13 +19,11 @@ from history.partitions.maintain import Outcome, maintain
 from history.partitions.plan import SPARE_DAYS, plan
 from history.partitions.state import status
 from tests.db.partitioned import (
-    NOW,
     TABLE,
     TABLES,
     TODAY,
     advisory_locks,
     day,
-    insert,
     names,
     policy,
     raw,
@@ -191,11 +189,8 @@ def test_status_counts_what_the_metrics_count() -> None:
     with raw() as plain:
         for number in (-9, -1, 0, 1):
             days.create(plain, TABLE, day(number))
-        insert(plain, NOW)
-        plain.execute(f"ANALYZE {partition_name(TABLE, TODAY)}")
     found = status(policy(holds=lambda _: {(TABLE, day(-9)): "held"}, hold_days=9))[0]
-    assert (found.table, found.partitions, found.rows) == (TABLE, 4, 1)
-    assert (found.ahead, found.missing, found.overdue, found.held) == (1, 2, 0, 1)
+    assert (found.table, found.ahead, found.missing, found.overdue) == (TABLE, 1, 2, 0)
     assert found.bytes > 0
     assert status(policy())[1].ahead == -1
 

@@ -98,7 +98,7 @@ def archived(
 
 
 def test_the_archive_completes_a_timeline(archived: list[Version]) -> None:
-    """Whatever is asked: tests/oracle."""
+    """Whatever is asked: tests/oracle, tests/db/test_sources.py."""
     assert len(archived) == COUNT - 1
     assert everything(archive=True) == archived
     assert 5 < len(everything()) < COUNT - 6

@@ -1,6 +1,9 @@
-"""Consumers join, leave, freeze and wake under a load: each message is stored once."""
+"""Consumers join, leave, freeze and wake under a load: each message is stored once. SIGTERM while a
+broker owes an answer: the consumer ends within 5 seconds, nothing is lost."""
 
+import os
 import random
+import signal
 import time
 import urllib.request
 from collections.abc import Callable, Iterator
@@ -9,10 +12,13 @@ from typing import Any
 
 import psycopg
 import pytest
+from confluent_kafka import Producer
 
 from annals.embedded import process
 from history.entities import ENTITIES
+from tests.apache.broker import Apache
 from tests.consuming import LIVE, SESSION_MS, Consumers, Database, Feed, Running, complete, until
+from tests.messages import TOPIC, value
 from tests.processes import consumers, database, feed, server
 
 pytestmark = pytest.mark.kafka
@@ -159,4 +165,66 @@ def taken_over(
     until(lambda: database.read() == feed.produced.total(), other.said)
     frozen.terminate()
     other.terminate()
+    complete(consumers, database, feed)
+
+
+TRANSACTIONS, SIZE = 400, 20
+# Longer than it takes to notice that a batch was refused, and to claim again.
+UNTIL_CLAIMED_AGAIN = 4.5
+
+
+@contextmanager
+def frozen(broker: Apache) -> Iterator[None]:
+    """The broker answers nothing inside the block; its connections stay open."""
+    pid = broker.pid()
+    assert pid is not None
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        os.kill(pid, signal.SIGCONT)
+
+
+@pytest.mark.parametrize("broker", ["apache"], indirect=True)
+def test_sigterm_while_transactions_are_read(
+    consumers: Consumers, database: Database, broker: Apache
+) -> None:
+    """The messages are fetched; each marker between them makes a question to the broker."""
+    producer = Producer({**broker.client(), "transactional.id": "upstream"})
+    producer.init_transactions(30)
+    for number in range(TRANSACTIONS):
+        producer.begin_transaction()
+        for part in range(SIZE):
+            body = value(id="a", version=number * SIZE + part)
+            producer.produce(TOPIC, body, partition=0)
+        producer.commit_transaction(30)
+    running = consumers.start("--topics", TOPIC, ANNALS_BATCH_ROWS="100")
+    until(lambda: database.read() > 0, running.said)
+    with frozen(broker):
+        time.sleep(1)
+        running.terminate()
+    assert database.read() < TRANSACTIONS * SIZE
+    consumers.drain("--topics", TOPIC)
+    assert database.count() == database.read() == TRANSACTIONS * SIZE
+    assert consumers.manage("ledger").returncode == 0
+
+
+@pytest.mark.parametrize("broker", ["apache"], indirect=True)
+def test_sigterm_while_partitions_are_claimed(
+    consumers: Consumers, database: Database, feed: Feed, broker: Apache
+) -> None:
+    """A batch is refused, so everything is claimed again, and the broker is asked."""
+    # A member whose session has ended has nothing to claim.
+    running = consumers.start(ANNALS_KAFKA_SESSION_TIMEOUT_MS="60000")
+    running.until_reading()
+    with ExitStack() as later:
+        with locked(database, FIRST):
+            feed.send(30)
+            until(lambda: database.query(WAITING), "no wait")
+            database.execute("UPDATE ingest_ledger SET epoch = epoch + 1")
+            later.enter_context(frozen(broker))
+        until(lambda: "another consumer moved the ledger" in running.said(), running.said)
+        time.sleep(UNTIL_CLAIMED_AGAIN)
+        running.terminate()
+    consumers.drain(group="another")  # the first group waits for its member
     complete(consumers, database, feed)

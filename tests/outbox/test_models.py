@@ -1,14 +1,26 @@
-"""Each change of a recorded model is a version, also of many rows at once."""
+"""Each change of a recorded model is a version, also of many rows at once; a change of a part is
+one of the document, once in a block; and what else a service does with Django's models."""
 
 import json
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
 from decimal import Decimal
+from typing import Any
 
 import pytest
-from django.db.models import F
+from django.db import IntegrityError, connection, transaction
+from django.db.models import Count, F
+from django.test import override_settings
 
 from outbox.errors import OutboxError, WrongChange
-from tests.outbox import stored
-from tests.outbox.shop.models import Flag, Item, Order
+from outbox.message import Version
+from outbox.recorded import as_one
+from tests.outbox import settings, stored
+from tests.outbox.shop.models import Basket, Flag, Item, Line, Note, Order
+from tests.outbox.test_write import in_threads
 
 
 def test_each_change_of_a_row_is_a_version(service: str) -> None:
@@ -92,3 +104,222 @@ def test_changes_and_versions_fail_together(service: str) -> None:
         Flag.objects.update(name="")
     assert set(Flag.objects.values_list("name", flat=True)) == {"a", "b"}
     assert len(stored.versions()) == 2
+
+
+def seen() -> list[tuple[str, int, int, Any]]:
+    """Of each version: id, number, type, and the counts of its lines by name."""
+    return [
+        (each.id, each.version, each.type, counts(json.loads(each.data)))
+        for each in stored.versions()
+    ]
+
+
+def counts(data: Any) -> Any:
+    return data and {line["name"]: line["count"] for line in data["lines"]}
+
+
+def make(name: str, **lines: int) -> Basket:
+    with as_one():
+        basket = Basket.objects.create(name=name)
+        for line, count in lines.items():
+            Line.objects.create(basket=basket, name=line, count=count)
+    return basket
+
+
+def test_a_change_of_a_part_is_a_version_of_the_whole(service: str) -> None:
+    basket = make("B1", nail=1)
+    line = basket.lines.get()
+    line.count = 3
+    line.save()
+    line.save()  # nothing changed
+    Line.objects.create(basket=basket, name="saw")
+    line.delete()
+    assert seen() == [
+        ("B1", 1, 0, {"nail": 1}),
+        ("B1", 2, 1, {"nail": 3}),
+        ("B1", 3, 1, {"nail": 3, "saw": 1}),
+        ("B1", 4, 1, {"saw": 1}),
+    ]
+
+
+def test_a_thread_with_a_copy_of_the_context_has_a_block_of_its_own(service: str) -> None:
+    """Its row is committed by its own connection, whatever becomes of ours."""
+
+    def other() -> None:
+        make("B2", saw=1)
+        connection.close()
+
+    with transaction.atomic(), as_one(), ThreadPoolExecutor(1) as pool:
+        make("B1", nail=1)
+        pool.submit(copy_context().run, other).result()
+        transaction.set_rollback(True)
+    assert seen() == [("B2", 1, 0, {"saw": 1})]
+
+
+def test_changes_in_a_block_are_one_version(service: str) -> None:
+    basket = make("B1", nail=1, saw=1)
+    with as_one():
+        with as_one():
+            Line.objects.filter(name="nail").update(count=5)
+        Line.objects.bulk_create([Line(basket=basket, name="bolt")])
+        Line.objects.filter(name="saw").delete()
+        assert len(seen()) == 1
+    assert seen()[1:] == [("B1", 2, 1, {"nail": 5, "bolt": 1})]
+
+
+def test_a_block_that_fails_records_nothing(service: str) -> None:
+    @as_one()
+    def make_one_twice() -> None:
+        make("B1", nail=1)
+        make("B1")
+
+    with pytest.raises(IntegrityError):
+        make_one_twice()
+    assert seen() == []
+    make("B2", nail=1)
+    assert [each[0] for each in seen()] == ["B2"]
+
+
+def test_a_part_that_moves_changes_both_documents(service: str) -> None:
+    one, other = make("B1", nail=1, saw=1), make("B2")
+    line = Line.objects.get(name="nail")
+    line.basket = other
+    line.save()
+    Line.objects.filter(name="saw").update(basket=other)
+    line.basket = one
+    Line.objects.bulk_update([line], ["basket"])
+    assert [(each[0], each[3]) for each in seen()[2:]] == [
+        ("B1", {"saw": 1}),
+        ("B2", {"nail": 1}),
+        ("B1", {}),
+        ("B2", {"nail": 1, "saw": 1}),
+        ("B1", {"nail": 1}),
+        ("B2", {"saw": 1}),
+    ]
+
+
+@pytest.mark.parametrize("many", [False, True])
+def test_a_document_that_is_deleted_with_its_parts(service: str, *, many: bool) -> None:
+    basket = make("B1", nail=1)
+    if many:
+        Basket.objects.filter(name="B1").delete()
+    else:
+        basket.delete()
+    assert seen()[1:] == [("B1", 2, 2, None)]
+
+
+def last(id: str) -> Version:
+    return [each for each in stored.versions() if each.id == id][-1]
+
+
+def data(id: str) -> Any:
+    return json.loads(last(id).data)
+
+
+def together(first: Callable[[], object], second: Callable[[], object]) -> None:
+    """Two transactions: the second one begins before the first one commits."""
+    done = threading.Event()
+
+    def begin() -> None:
+        with transaction.atomic():
+            first()
+            done.set()
+            time.sleep(0.5)
+
+    def follow() -> None:
+        done.wait(10)
+        with transaction.atomic():
+            second()
+
+    in_threads([begin, follow])
+
+
+def test_a_row_that_another_transaction_changes_is_not_recorded_as_it_was(service: str) -> None:
+    Order.objects.create(number="N1", rate=1)
+    together(lambda: Order.objects.update(rate=2), lambda: Order.objects.get().record())
+    assert data("N1")["rate"] == "2.00"
+
+
+def test_parts_that_come_in_two_transactions_are_both_in_the_document(service: str) -> None:
+    basket = Basket.objects.create(name="B")
+    together(
+        lambda: Line.objects.create(basket=basket, name="a"),
+        lambda: Line.objects.create(basket=basket, name="b"),
+    )
+    assert [each["name"] for each in data("B")["lines"]] == ["a", "b"]
+
+
+def test_rows_are_locked_no_more_than_an_update_locks_them(service: str) -> None:
+    """Others may begin to refer to them."""
+    Order.objects.create(number="N1", rate=1)
+
+    def refer() -> None:
+        with connection.cursor() as cursor:
+            cursor.execute("SET LOCAL lock_timeout = '50ms'")
+            cursor.execute("SELECT FROM shop_order FOR KEY SHARE")
+
+    together(lambda: Order.objects.update(note="x"), refer)
+
+
+def test_a_deletion_that_is_rolled_back_to_a_savepoint_is_none(service: str) -> None:
+    order = Order.objects.create(number="N1", rate=1)
+    with as_one():
+        with transaction.atomic():
+            order.delete()
+            transaction.set_rollback(True)
+        Order.objects.update(rate=2)
+    assert [each.type for each in stored.versions()] == [0, 1]
+
+
+def test_a_block_that_is_rolled_back_records_nothing(service: str) -> None:
+    with as_one():
+        Order.objects.create(number="N1", rate=1)
+        transaction.set_rollback(True)
+    assert stored.versions() == []
+
+
+def test_a_bulk_update_records_each_row_once(service: str) -> None:
+    order = Order.objects.create(number="N1", rate=1)
+    with override_settings(OUTBOX={**settings.OUTBOX, "SEND_UNCHANGED": True}):
+        Order.objects.bulk_update([order], ["note"])
+    assert [each.version for each in stored.versions()] == [1, 2]
+
+
+def test_an_update_of_rows_that_are_found_by_others(service: str) -> None:
+    order = Order.objects.create(number="N1", rate=1)
+    for name in ("a", "b"):
+        Item.objects.create(order=order, name=name)
+    found = Order.objects.filter(items__name__in=("a", "b"))
+    assert found.update(note="1") == 1
+    assert found.distinct().update(note="2") == 1
+    counted = Order.objects.annotate(count=Count("items"))
+    assert counted.filter(count__gt=2).update(note="no") == 0
+    assert counted.filter(count=2).update(note="3") == 1
+    assert Order.objects.values("rate").distinct().update(note="4") == 1
+    notes = [json.loads(each.data)["note"] for each in stored.versions() if each.id == "N1"]
+    assert notes == ["", "1", "2", "3", "4"]
+
+
+@pytest.mark.parametrize("change", ["deferred", "queryset", "changed"])
+def test_the_deletion_of_a_row_that_is_not_completely_in_memory(service: str, change: str) -> None:
+    order = Order.objects.create(number="N1", rate=1)
+    if change == "deferred":
+        Order.objects.only("pk").get().delete()
+    elif change == "queryset":
+        Order.objects.only("pk").delete()
+    else:
+        order.number = "N2"
+        order.delete()
+    assert [(each.id, each.type) for each in stored.versions()] == [("N1", 0), ("N1", 2)]
+
+
+def test_a_row_that_loses_what_it_refers_to_is_recorded(service: str) -> None:
+    order = Order.objects.create(number="N1", rate=1)
+    note = Note.objects.create(order=order)
+    order.delete()
+    assert data(note.pk.hex)["order_id"] is None
+
+
+def test_a_column_that_json_has_no_form_for(service: str) -> None:
+    note = Note.objects.create(scan="a.pdf")
+    assert data(note.pk.hex) == {"id": str(note.pk), "order_id": None, "scan": "a.pdf"}

@@ -134,21 +134,6 @@ command_line.main(["annals", "consume"])
 """
 
 
-REFUSED = """
-import confluent_kafka, sys
-from annals import command_line
-command_line._command = lambda *_: sys.exit("annals: a setting is wrong.")
-command_line.main(["annals", "consume"])
-"""
-
-
-def test_a_consumer_that_is_refused_says_why() -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", REFUSED], cwd=ROOT, capture_output=True, text=True, timeout=60
-    )
-    assert (done.returncode, done.stderr) == (1, "annals: a setting is wrong.\n")
-
-
 def test_an_answer_that_comes_too_late_does_not_crash_the_consumer() -> None:
     done = subprocess.run([sys.executable, "-c", LATE], cwd=ROOT, capture_output=True, timeout=60)
     assert done.returncode == 3, done.stderr

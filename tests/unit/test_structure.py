@@ -1,14 +1,22 @@
-"""Modules and functions are short; metrics are documented, and asked for as they are."""
+"""Modules and functions are short; metrics are documented, and asked for as they are; the contract
+in pyproject.toml finds whoever reads a source past the one gate."""
 
-import importlib.util
 import json
 import re
 import subprocess
+import tomllib
 from collections.abc import Iterator
+from copy import deepcopy
 from pathlib import Path
+from runpy import run_path
+from typing import Any
 
+import grimp
 import pytest
 import yaml
+from importlinter import configuration
+from importlinter.contracts.forbidden import ForbiddenContract
+from importlinter.contracts.protected import ProtectedContract
 
 from annals import metrics as annals_metrics
 from history import metrics as history_metrics
@@ -17,19 +25,14 @@ from ingest import metrics as ingest_metrics
 from tests.need import promtool
 
 ROOT = Path(__file__).parents[2]
-SCRIPT = ROOT / "scripts/sizes.py"
 
 
 def test_modules_and_functions_are_short() -> None:
-    spec = importlib.util.spec_from_file_location("sizes", SCRIPT)
-    assert spec is not None
-    assert spec.loader is not None
-    sizes = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(sizes)
-    modules: dict[str, int] = sizes.modules(ROOT)
+    sizes = run_path(str(ROOT / "scripts/sizes.py"))
+    modules: dict[str, int] = sizes["modules"](ROOT)
     assert len(modules) > 200
     assert {path: lines for path, lines in modules.items() if lines >= 400} == {}
-    functions = dict(size for path in modules for size in sizes.functions(ROOT, path))
+    functions = dict(size for path in modules for size in sizes["functions"](ROOT, path))
     assert len(functions) > 1000
     assert {name: lines for name, lines in functions.items() if lines >= 60} == {}
 
@@ -123,3 +126,54 @@ def test_prometheus_takes_its_configuration_and_every_query(tmp_path: Path) -> N
     for words in (["rules", queries], ["config", "--syntax-only", config]):
         done = subprocess.run([promtool(), "check", *words], capture_output=True, text=True)
         assert done.returncode == 0, done.stdout + done.stderr
+
+
+PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
+SETTINGS: dict[str, Any] = PYPROJECT["tool"]["importlinter"]
+PACKAGES = SETTINGS["root_packages"]
+
+
+KINDS = {"forbidden": ForbiddenContract, "protected": ProtectedContract}
+
+
+def contract(name: str) -> ForbiddenContract | ProtectedContract:
+    """The one whose name begins so."""
+    [found] = [each for each in SETTINGS["contracts"] if each["name"].startswith(name)]
+    made = KINDS[found["type"]]
+    return made(found["name"], {"root_packages": PACKAGES}, _options(found))
+
+
+def _options(found: dict[str, Any]) -> dict[str, Any]:
+    """In the form that import-linter gives a contract: words for true and false."""
+    return {
+        key: str(value) if isinstance(value, bool) else value
+        for key, value in found.items()
+        if key not in ("name", "type")
+    }
+
+
+@pytest.fixture(scope="module")
+def graph() -> grimp.ImportGraph:
+    configuration.configure()
+    return grimp.build_graph(*PACKAGES, include_external_packages=True, cache_dir=None)
+
+
+@pytest.mark.parametrize(
+    ("name", "importer", "imported"),
+    [
+        ("One gate", "history.timeline.values", "history.timeline.sources.tables"),
+        ("One gate", "history.timeline.states", "history.timeline.sources.old_service"),
+        ("One gate", "history.api.views", "history.timeline.sources.archive"),
+        ("One gate", "history.admin.parts.found", "history.timeline.sources.lists"),
+        ("One gate", "annals.management.comparing", "history.timeline.sources.merged"),
+        ("Sources know", "history.timeline.sources.tables", "history.masking"),
+        ("Sources know", "history.timeline.sources.tables", "history.timeline.reading"),
+    ],
+)
+def test_a_way_around_the_gate_breaks_the_contract(
+    graph: grimp.ImportGraph, name: str, importer: str, imported: str
+) -> None:
+    assert contract(name).check(deepcopy(graph), verbose=False).kept
+    around = deepcopy(graph)
+    around.add_import(importer=importer, imported=imported)
+    assert not contract(name).check(around, verbose=False).kept

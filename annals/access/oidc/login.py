@@ -62,22 +62,19 @@ class Handshake(CookieStore):
             return
         self.save()
         for state in self.states.values():  # the oldest first
-            if len(self._text()) <= LONGEST_COOKIE:
+            if len(self.session_key or "") <= LONGEST_COOKIE:
                 break
             state["next"] = None
             self.save()
         response.set_cookie(
             _name(),
-            self._text(),
+            self.session_key or "",
             max_age=HANDSHAKE_SECONDS,
             path=_path(),
             secure=settings.SESSION_COOKIE_SECURE,
             httponly=True,
             samesite="Lax",
         )
-
-    def _text(self) -> str:
-        return self.session_key or ""
 
 
 def handshake_of(request: HttpRequest) -> Handshake:

@@ -14,10 +14,10 @@ from django.urls import reverse
 from django.utils.translation import gettext as _
 
 from history import complete_to, timeline
+from history.admin.pages.view import may_view_history
 from history.admin.parts import gaps, links
 from history.admin.parts.cards import CardBuilder
 from history.admin.parts.found import make_groups
-from history.admin.site.access import may_view_history
 from history.base import clock, zone
 from history.entities import ENTITIES, PARTS
 from history.requests.worker_shares import expensive_view

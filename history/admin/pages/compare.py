@@ -9,12 +9,11 @@ from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 
 from history import timeline
-from history.admin.pages.missing import not_found_page
+from history.admin.pages.view import may_view_history
 from history.admin.parts import heads, links
 from history.admin.parts.cards import fields_of, utc
 from history.admin.parts.change_rows import change_rows, ordered
 from history.admin.parts.links import AFTER, row_pages, start_of
-from history.admin.site.access import may_view_history
 from history.diff import BadPath, parse
 from history.entities import Entity
 from history.record import MAX_VERSION
@@ -39,11 +38,8 @@ def page(request: HttpRequest, reader: Reader, entity: Entity, id: str) -> HttpR
         return _ask_for_versions(request, reader, entity, id)
     old, new = form.cleaned_data["from"], form.cleaned_data["to"]
     made = [links.parse_moment(request.GET.get(name)) for name in (links.FROM_AT, links.TO_AT)]
-    try:
-        found = timeline.compare(reader, entity, id, old, new, *made)
-        twins = _twins(reader, found)
-    except timeline.NotFoundError as error:
-        return not_found_page(request, reader, entity, id, error)
+    found = timeline.compare(reader, entity, id, old, new, *made)
+    twins = _twins(reader, found)
     count = sum(not one.technical for one in found.changes)
     start = start_of(request.GET.get(AFTER, ""), len(found.changes))
     path = _path(request)
@@ -95,10 +91,7 @@ def _path(request: HttpRequest) -> str | None:
 def _ask_for_versions(
     request: HttpRequest, reader: Reader, entity: Entity, id: str
 ) -> HttpResponse:
-    try:
-        newest = timeline.newest(reader, entity, id)
-    except timeline.NotFoundError as error:
-        return not_found_page(request, reader, entity, id, error)
+    newest = timeline.newest(reader, entity, id)
     context = heads.context(request, reader, entity, id, newest, name=_("comparison"))
     notes = [_("Enter the numbers of two versions.")]
     return render(request, "history/compare.html", {**context, "notes": notes})

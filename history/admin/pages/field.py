@@ -11,13 +11,12 @@ from django.utils.timesince import timesince
 from django.utils.translation import gettext as _
 
 from history import timeline
-from history.admin.pages.missing import not_found_page
+from history.admin.pages.view import may_view_history
 from history.admin.parts import heads, links
 from history.admin.parts.cards import fields_of, utc
 from history.admin.parts.change_rows import steps
 from history.admin.parts.clerk.picture import Step, step_chart
 from history.admin.parts.values import ABSENT, readable
-from history.admin.site.access import may_view_history
 from history.base import clock
 from history.diff.equal import identical
 from history.documents.exactjson import Json
@@ -36,12 +35,10 @@ def page(request: HttpRequest, reader: Reader, entity: Entity, id: str) -> HttpR
     path, token = request.GET.get("path", ""), request.GET.get(links.PAGE) or None
     values: Sequence[FieldValue] = ()
     following, wrong = None, ""
+    newest = timeline.newest(reader, entity, id)
     try:
-        newest = timeline.newest(reader, entity, id)
         found = timeline.field(reader, entity, id, path, page_token=token)
         values, following = found.values, found.next_token
-    except timeline.NotFoundError as error:
-        return not_found_page(request, reader, entity, id, error)
     except BadParameterError:
         wrong = _("This is not a field that can be asked for. Example: /rate")
     label = path if wrong else " › ".join(steps(path, newest.data, fields_of(entity)))

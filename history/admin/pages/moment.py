@@ -5,7 +5,7 @@ from django.shortcuts import render
 from django.utils.translation import gettext as _
 
 from history import timeline
-from history.admin.pages.missing import not_found_page
+from history.admin.pages.view import may_view_history
 from history.admin.parts import gaps, heads, links
 from history.admin.parts.cards import fields_of, title, utc
 from history.admin.parts.change_rows import change_rows, ordered
@@ -14,7 +14,6 @@ from history.admin.parts.filter_form import MomentForm
 from history.admin.parts.headline import Room, headline, shared
 from history.admin.parts.heads import MOST_PARTS
 from history.admin.parts.values import members
-from history.admin.site.access import may_view_history
 from history.base import clock, zone
 from history.diff import Change
 from history.entities import root
@@ -47,7 +46,7 @@ def page(request: HttpRequest, reader: Reader, id: str) -> HttpResponse:
         try:  # it may be there at another moment
             found = timeline.application_at(reader, id, clock.now(), MOST_PARTS)
         except timeline.NotFoundError:
-            return not_found_page(request, reader, root(), id, error)
+            raise error from None
         note = _nothing(error)
     empty = note or (form.is_bound and not given)
     compared = given and not empty

@@ -6,8 +6,8 @@ from django.http import Http404, HttpRequest, HttpResponse, JsonResponse
 from django.utils.translation import ngettext
 
 from history import timeline
+from history.admin.pages.view import may_view_history
 from history.admin.parts import heads, links
-from history.admin.site.access import may_view_history
 from history.entities import Entity
 from history.timeline import ApplicationQuery, Filters, Include, Query, Reader
 

@@ -12,12 +12,12 @@ from django.utils.html import format_html
 from django.utils.translation import gettext as _
 
 from history import complete_to, fallback, masking, timeline
+from history.admin.pages.view import may_view_history
 from history.admin.parts import gaps, links
 from history.admin.parts.cards import title
 from history.admin.parts.found import Group, key_title, make_groups
 from history.admin.parts.heads import CLIENT
 from history.admin.parts.id_spellings import SIGNS, spellings
-from history.admin.site.access import may_view_history
 from history.entities import ENTITIES
 from history.timeline import BadParameterError, Reader, Results
 from history.timeline.query import storable

@@ -5,14 +5,13 @@ from django.shortcuts import render
 from django.utils.translation import gettext as _
 
 from history import masking, timeline
-from history.admin.pages.missing import not_found_page
+from history.admin.pages.view import may_view_history
 from history.admin.parts import heads, links
 from history.admin.parts.cards import CardBuilder, fields_of
 from history.admin.parts.change_rows import steps
 from history.admin.parts.clerk.take_away import as_file
 from history.admin.parts.value_html import coloured
 from history.admin.parts.values import members
-from history.admin.site.access import may_view_history
 from history.documents.exactjson import indented
 from history.entities import Entity
 from history.timeline import Include, Reader, Version
@@ -29,12 +28,9 @@ def page(
     younger one. ?as=json: the JSON instead of the difference; ?download=1: as a file. 404 with a
     reason."""
     made = links.parse_moment(request.GET.get(links.AT))
-    try:
-        found = timeline.version(reader, entity, id, version, CHANGES, made)
-        twins = heads.other_versions(reader, entity, id, version, [found.updated_at])
-        known = sorted(reader.keys(entity, [id]).get(id, ()))
-    except timeline.NotFoundError as error:
-        return not_found_page(request, reader, entity, id, error)
+    found = timeline.version(reader, entity, id, version, CHANGES, made)
+    twins = heads.other_versions(reader, entity, id, version, [found.updated_at])
+    known = sorted(reader.keys(entity, [id]).get(id, ()))
     if "download" in request.GET:
         response = HttpResponse(
             indented(found.snapshot), content_type="application/json; charset=utf-8"

@@ -5,14 +5,13 @@ from django.shortcuts import render
 from django.utils.translation import gettext as _
 
 from history import timeline
-from history.admin.pages.missing import not_found_page
+from history.admin.pages.view import may_view_history
 from history.admin.parts import heads, links
 from history.admin.parts.cards import fields_of, utc
 from history.admin.parts.change_rows import steps
 from history.admin.parts.headline import Fields
 from history.admin.parts.links import AFTER, MOST_ROWS, row_pages, start_of
 from history.admin.parts.values import readable
-from history.admin.site.access import may_view_history
 from history.entities import Entity
 from history.requests.worker_shares import expensive_view
 from history.timeline import BlamedLeaf, Reader, Version
@@ -22,10 +21,7 @@ from history.timeline import BlamedLeaf, Reader, Version
 @expensive_view
 def page(request: HttpRequest, reader: Reader, entity: Entity, id: str) -> HttpResponse:
     """Technical fields are folded at the end. ?after=: how many fields came before."""
-    try:
-        found = timeline.blame(reader, entity, id)
-    except timeline.NotFoundError as error:
-        return not_found_page(request, reader, entity, id, error)
+    found = timeline.blame(reader, entity, id)
     leaves = sorted(found.leaves, key=_technical)
     start = start_of(request.GET.get(AFTER, ""), len(leaves))
     shown = leaves[start : start + MOST_ROWS]

@@ -9,14 +9,13 @@ from django.shortcuts import render
 from django.utils.translation import gettext as _
 
 from history import complete_to, timeline
-from history.admin.pages.missing import not_found_page
+from history.admin.pages.view import may_view_history
 from history.admin.parts import heads, links
 from history.admin.parts.cards import CardBuilder, folded, title
 from history.admin.parts.clerk import activity, take_away
 from history.admin.parts.filter_form import FilterForm, by_name
 from history.admin.parts.headline import headline
 from history.admin.parts.links import PAGE, pages
-from history.admin.site.access import may_view_history
 from history.base import clock, zone
 from history.entities import PARTS, Entity, root
 from history.requests.worker_shares import expensive_view
@@ -77,12 +76,9 @@ def _respond(request: HttpRequest, reader: Reader, source: ShownTimeline) -> Htt
     kinds = PARTS if source.whole else [source.entity]
     form = FilterForm(request.GET, kinds=kinds, here=zone.of(request))
     token = request.GET.get(PAGE) or None
-    try:
-        found, token, notes = _read(source, form, token)
-        plain = token is None and not form.applied
-        newest = _newest(reader, source)
-    except timeline.NotFoundError as error:
-        return not_found_page(request, reader, source.entity, source.id, error)
+    found, token, notes = _read(source, form, token)
+    plain = token is None and not form.applied
+    newest = _newest(reader, source)
     heads.remember(request, source.entity, source.id)
     kept = form.parameters()
     address = (

@@ -11,12 +11,11 @@ from django.utils.translation import gettext_lazy
 from django.views.decorators.http import require_http_methods
 
 from history import masking, timeline
-from history.admin.pages.missing import not_found_page
+from history.admin.pages.view import may_view_history
 from history.admin.parts import heads, links
 from history.admin.parts.cards import fields_of
 from history.admin.parts.change_rows import steps
 from history.admin.parts.values import Value, readable
-from history.admin.site.access import may_view_history
 from history.base.plain_text import letters
 from history.documents.exactjson import dumps
 from history.entities import Entity
@@ -64,14 +63,11 @@ def page(
     asked = request.POST if request.method == "POST" else request.GET
     path, made = asked.get("path", ""), links.parse_moment(request.GET.get(links.AT))
     form = ReasonForm(request.POST if request.method == "POST" else None, initial={"path": path})
-    try:
-        newest = timeline.version(reader, entity, id, version, frozenset(), made)
-        hidden = timeline.masked_values(entity, newest.data)
-        if path not in hidden:
-            raise timeline.NoVersionError(f"nothing is masked at {path}")
-        value = _unmasked(request, reader, form, newest) if form.is_bound else None
-    except timeline.NotFoundError as error:
-        return not_found_page(request, reader, entity, id, error)
+    newest = timeline.version(reader, entity, id, version, frozenset(), made)
+    hidden = timeline.masked_values(entity, newest.data)
+    if path not in hidden:
+        raise timeline.NoVersionError(f"nothing is masked at {path}")
+    value = _unmasked(request, reader, form, newest) if form.is_bound else None
     names = steps(path, newest.data, fields_of(entity)) or [_("the whole document")]
     return render(
         request,

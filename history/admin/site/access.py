@@ -2,25 +2,17 @@
 
 import re
 from collections.abc import Callable
-from functools import partial, wraps
-from typing import Any, Concatenate, Final, ParamSpec
+from functools import partial
+from typing import Any, Final
 
-from django.contrib import admin
-from django.core.exceptions import PermissionDenied
 from django.http import HttpRequest, HttpResponse, HttpResponseBase
-from django.shortcuts import render
 from django.template.response import SimpleTemplateResponse
 
-from history import masking, timeline
+from history import masking
 from history.base import zone
 from history.masking.reader import may
-from history.need_to_know import NeedToKnowError, RuleFailedError
-from history.requests import accesses, worker_shares
-from history.timeline import Reader
 
 PERMISSION = "history.view_history"
-RETRY_SECONDS = 5
-P = ParamSpec("P")
 May = Callable[[Any], bool]
 
 
@@ -42,37 +34,6 @@ def reader(request: HttpRequest) -> dict[str, Any]:
         "zone": zone.chosen(request),
         "zone_name": zone.CHOICES[zone.chosen(request)],
     }
-
-
-def may_view_history(
-    view: Callable[Concatenate[HttpRequest, Reader, P], HttpResponse],
-) -> Callable[Concatenate[HttpRequest, P], HttpResponse]:
-    """Open a view only to logins with PERMISSION; the site itself requires the log-in. Documents
-    are masked as the login may see them, and an application that the login may not see is refused.
-    The reader is the view's second argument."""
-
-    @wraps(view)
-    def checked(request: HttpRequest, /, *args: P.args, **kwargs: P.kwargs) -> HttpResponse:
-        if not may(request.user, PERMISSION):
-            raise PermissionDenied
-        try:
-            with worker_shares.of_login(request.user.pk):
-                reader = timeline.of_request(request.user, accesses.of(request))
-                return view(request, reader, *args, **kwargs)
-        except (NeedToKnowError, RuleFailedError) as error:
-            return _refused(request, error)
-
-    return checked
-
-
-def _refused(request: HttpRequest, error: NeedToKnowError | RuleFailedError) -> HttpResponse:
-    failed = isinstance(error, RuleFailedError)
-    context = {**admin.site.each_context(request), "failed": failed}
-    status = 503 if failed else 403
-    answer = render(request, "history/not_open.html", context, status=status)
-    if failed:
-        answer.headers["Retry-After"] = str(RETRY_SECONDS)
-    return answer
 
 
 NUL: Final = "\N{SYMBOL FOR NULL}".encode()

@@ -85,10 +85,10 @@ def run(command: BaseCommand, **options: Any) -> None:
 def _serve_metrics(address: str, port: int) -> None:
     try:
         start_http_server(port, address)
-    except (OSError, OverflowError) as error:
+    except OSError as error:
         raise CommandError(
-            f"--metrics-port {port}: metrics cannot be served on {address}: {error}. Give another "
-            "port or --metrics-address."
+            f"--metrics-port {port}: metrics cannot be served on {address}: {error.strerror}. "
+            "Give another port or --metrics-address."
         ) from None
 
 

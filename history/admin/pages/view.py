@@ -1,22 +1,68 @@
-"""The page for an entity or version that is not there: why, and a search box."""
+"""What all pages about documents do: who may open them, and why a document is not there."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import wraps
+from typing import Any, Concatenate, ParamSpec
 
 from django.contrib import admin
+from django.core.exceptions import PermissionDenied
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.utils.translation import gettext as _
 
-from history import complete_to, trace
+from history import complete_to, timeline, trace
 from history.admin.parts import gaps, links
 from history.admin.parts.cards import title
-from history.entities import ENTITIES, Entity
+from history.admin.site.access import PERMISSION
+from history.entities import ENTITIES, Entity, root
+from history.masking.reader import may
+from history.need_to_know import NeedToKnowError, RuleFailedError
+from history.requests import accesses, worker_shares
 from history.timeline import Absence, NotFoundError, OlderThanRetentionError, Reader
 from history.timeline.query import storable
 from history.trace import State
 
+RETRY_SECONDS = 5
+P = ParamSpec("P")
 
-def not_found_page(
+
+def may_view_history(
+    view: Callable[Concatenate[HttpRequest, Reader, P], HttpResponse],
+) -> Callable[Concatenate[HttpRequest, P], HttpResponse]:
+    """Open a view only to logins with PERMISSION; the site itself requires the log-in. Documents
+    are masked as the login may see them, and an application that the login may not see is refused.
+    What is not there is a page that says why. The reader is the view's second argument."""
+
+    @wraps(view)
+    def checked(request: HttpRequest, /, *args: P.args, **kwargs: P.kwargs) -> HttpResponse:
+        if not may(request.user, PERMISSION):
+            raise PermissionDenied
+        try:
+            with worker_shares.of_login(request.user.pk):
+                reader = timeline.of_request(request.user, accesses.of(request))
+                try:
+                    return view(request, reader, *args, **kwargs)
+                except timeline.NotFoundError as error:
+                    place: dict[str, Any] = {**kwargs}
+                    entity = place.get("entity") or root()
+                    return _not_found(request, reader, entity, place["id"], error)
+        except (NeedToKnowError, RuleFailedError) as error:
+            return _refused(request, error)
+
+    return checked
+
+
+def _refused(request: HttpRequest, error: NeedToKnowError | RuleFailedError) -> HttpResponse:
+    failed = isinstance(error, RuleFailedError)
+    context = {**admin.site.each_context(request), "failed": failed}
+    status = 503 if failed else 403
+    answer = render(request, "history/not_open.html", context, status=status)
+    if failed:
+        answer.headers["Retry-After"] = str(RETRY_SECONDS)
+    return answer
+
+
+def _not_found(
     request: HttpRequest, reader: Reader, entity: Entity, id: str, reason: NotFoundError
 ) -> HttpResponse:
     """404, with the reason; for a version with the way back to the others of its entity."""
