@@ -114,15 +114,6 @@ def test_a_day_that_comes_back_with_other_rows_is_merged(store: Store) -> None:
         assert (done.rows, done.digest, done.generation) == (len(wanted), known.digest, 2)
 
 
-def test_a_day_with_nothing_new_is_left_as_it_is(store: Store) -> None:
-    with raw() as plain:
-        archive_day(store, *ids("b", 12))
-        before = manifest.load(store, TABLE, OLD)
-        fill(plain, *ids("b", 5))
-    assert NAME in maintained(store)
-    assert manifest.load(store, TABLE, OLD) == before
-
-
 def test_a_row_that_differs_from_the_archived_one_is_an_error_that_names_it(store: Store) -> None:
     with raw() as plain:
         archive_day(store, *ids("b", 12))

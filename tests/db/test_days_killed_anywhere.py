@@ -117,28 +117,6 @@ def test_maintain_that_archives_and_drops_a_packed_day(tmp_path: Path) -> None:
     assert count > 20
 
 
-def test_a_row_that_arrives_after_the_kill_is_kept(tmp_path: Path) -> None:
-    """The day may be attached, pending, detached or gone when ingest needs it again."""
-    count, store = 0, Store(str(tmp_path / "0"))
-
-    def setup() -> None:
-        nonlocal store
-        fresh()
-        store = Store(str(tmp_path / str(count)))
-        with raw() as plain:
-            fill(plain, *FIRST)
-
-    setup()
-    for _ in kill_everywhere(lambda: maintain(POLICY, archiver=DayArchiver(store))):
-        with raw() as plain:
-            fill(plain, *LATER)
-        assert maintain(POLICY, archiver=DayArchiver(store)).dropped == [NAME]
-        assert archived(store) == [*FIRST, *LATER]
-        count += 1
-        setup()
-    assert count > 20
-
-
 def test_restore(tmp_path: Path) -> None:
     """Of a day that was packed when it was archived."""
     store = Store(str(tmp_path))

@@ -237,8 +237,9 @@ def test_a_wrong_answer_cuts_nobody_off(
 def test_only_some_calls_at_a_time(
     mine: OldService, support: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(client, "_places", threading.Semaphore(0))
-    assert get(support, API)["fallback"]["state"] == "failed"
+    with monkeypatch.context() as patch:
+        patch.setattr(client, "_places", threading.Semaphore(0))
+        assert get(support, API)["fallback"]["state"] == "failed"
     assert mine.asked == []
 
 

@@ -9,10 +9,7 @@ import pytest
 from django.conf import settings
 from django.contrib.auth.models import User
 from django.core.management import call_command
-from django.db import connection
 from django.test import Client
-from hypothesis import HealthCheck, given
-from hypothesis import settings as hypothesis_settings
 
 from annals import env
 from history.archive import parquet
@@ -20,8 +17,8 @@ from history.archive.store import Store as Files
 from history.archive.write import DayArchiver
 from history.daily import days
 from history.daily.window import Window
-from history.documents.exactjson import dumps, loads
-from history.documents.jsonb import from_store, to_store
+from history.documents.exactjson import dumps
+from history.documents.jsonb import to_store
 from history.entities import ROOT
 from history.partitions.maintain import maintain
 from history.partitions.plan import Policy
@@ -30,7 +27,6 @@ from tests.db.ingested import Ingested, counts, faults, ids, quarantined, query
 from tests.db.partitioned import raw
 from tests.db.store import Store
 from tests.messages import with_data
-from tests.unit.test_nul_text import DOCUMENTS
 
 UPDATE = ChangeType.UPDATE
 NUL = {"a": "x\0y", "b\0": ["\0", {"c": 1}], "number": "17", "q": '"\\u0000', "s": "\u2400"}
@@ -49,17 +45,6 @@ def test_it_is_stored_repeated_and_distinguished(ingested: Ingested) -> None:
     assert counts() == {**expected, "quarantined": 1}
     assert [row["value"] for row in query("SELECT value FROM search_key")] == ["17"]
     assert faults() == []
-
-
-@pytest.mark.django_db
-@hypothesis_settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
-@given(document=DOCUMENTS)
-def test_postgresql_gives_back_what_it_was_given(document: dict[str, object]) -> None:
-    text = dumps({**document, "\0": 0})
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT %s::jsonb::text", [to_store(text).decode()])
-        [(stored,)] = cursor.fetchall()
-    assert loads(from_store(stored.encode())) == loads(text)
 
 
 NOW = datetime.now(UTC)

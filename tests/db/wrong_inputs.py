@@ -117,7 +117,7 @@ INPUTS: Final = (
     # Settings
     setting("ANNALS_ARCHIVE_URL", f"s3://AKIA:{SECRET}@bucket/a?nonsense=1",
             words="partitions verify --archive", code=2),
-    setting("ANNALS_SECRET_KEY", SECRET, "at least 32 characters"),
+    setting("ANNALS_SECRET_KEY", SECRET, "length >= 32"),
     setting("ANNALS_TRUSTED_PROXIES", "nohost"),
     # Files
     *(
