@@ -68,7 +68,18 @@ class TableDay:
 
     @property
     def state(self) -> str:
-        return state_of(self)
+        """One of STATES."""
+        if self.part is None:
+            return "archived" if self.archived else "missing"
+        if self.part.state is not DayState.ATTACHED:
+            return "detached"
+        if self.held:
+            return "held"
+        if self.day > self.today:
+            return "ahead"
+        if self.sealed is None:
+            return "packed" if self.packed else "plain"
+        return "verified" if self.verified else "sealed"
 
     @property
     def words(self) -> Promise:
@@ -104,21 +115,6 @@ class TableDay:
 def table_name(table: str) -> str:
     """For people."""
     return title(BY_TABLE[table]) if table in BY_TABLE else gettext("Access journal")
-
-
-def state_of(one: TableDay) -> str:
-    """One of STATES."""
-    if one.part is None:
-        return "archived" if one.archived else "missing"
-    if one.part.state is not DayState.ATTACHED:
-        return "detached"
-    if one.held:
-        return "held"
-    if one.day > one.today:
-        return "ahead"
-    if one.sealed is None:
-        return "packed" if one.packed else "plain"
-    return "verified" if one.verified else "sealed"
 
 
 def _next(one: TableDay) -> Iterator[str]:

@@ -43,10 +43,6 @@ class Export:
     mask: Mask | None = None
     tick: Callable[[int], None] = lambda _: None
 
-    def open(self, sink: IO[bytes]) -> Format:
-        """The output into a file or stream."""
-        return FORMATS[self.kind](sink, self.entity)
-
     def note(self, rows: int) -> str:
         """What is noted of a complete file: a file with other masks is not kept."""
         return str(rows) if self.mask is None else f"{rows} masked {' '.join(self.mask.paths)}"
@@ -84,7 +80,7 @@ def to_stream(export: Export, days: Sequence[Day], sink: IO[bytes]) -> int:
     """Write all days into one stream, in the given order. Returns the number of rows. Raises one of
     FAILURES where a day cannot be read: the stream is incomplete then."""
     connection.ensure_connection()
-    with closing(export.open(sink)) as output:
+    with closing(FORMATS[export.kind](sink, export.entity)) as output:
         rows = sum(_write(export, day, output, connection.connection) for day in days)
     sink.flush()
     return rows
@@ -103,7 +99,7 @@ def _to_file(export: Export, day: Day, folder: Path) -> Exported:
                 return Exported(day, kept=True)
         with (
             _complete(target) as sink,
-            closing(export.open(sink)) as output,
+            closing(FORMATS[export.kind](sink, export.entity)) as output,
         ):
             rows = _write(export, day, output, plain)
         # After the file: a note that does not belong to it would keep an incomplete file.
