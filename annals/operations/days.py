@@ -24,6 +24,7 @@ from annals.access.journal import days as journal
 from history import packing
 from history.admin.parts.cards import title
 from history.base import clock
+from history.base.plain_text import figure
 from history.daily.days import DayState
 from history.entities import BY_TABLE
 from history.models import ArchivedDay, DaySeal, MaintainRun, SealedDay, VerifiedTable
@@ -32,7 +33,7 @@ from history.partitions.catalog import Partition
 from history.partitions.plan import Policy, plan
 from history.requests.worker_shares import expensive_view
 from ingest.completeness.holds import may_get_rows
-from ingest.completeness.views import figure, why
+from ingest.completeness.views import why
 
 ONE: Final = timedelta(days=1)
 # Of the tables of a day the calendar shows the first of these.

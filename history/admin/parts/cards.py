@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from itertools import groupby
 
-from django.utils.translation import get_language, ngettext
+from django.utils.translation import get_language, gettext_lazy, ngettext
 from django.utils.translation import gettext as _
 
 from history import labels
@@ -24,6 +24,11 @@ KINDS = {
     ChangeType.CREATE: "created",
     ChangeType.UPDATE: "updated",
     ChangeType.DELETE: "deleted",
+}
+WHAT = {
+    ChangeType.CREATE: gettext_lazy("created"),
+    ChangeType.UPDATE: gettext_lazy("changed"),
+    ChangeType.DELETE: gettext_lazy("deleted"),
 }
 
 
@@ -151,11 +156,7 @@ def title(entity: Entity) -> str:
 
 
 def kind_text(kind: ChangeType) -> str:
-    return {
-        ChangeType.CREATE: _("created"),
-        ChangeType.UPDATE: _("changed"),
-        ChangeType.DELETE: _("deleted"),
-    }[kind]
+    return str(WHAT[kind])
 
 
 def utc(moment: datetime) -> str:

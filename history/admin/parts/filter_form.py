@@ -11,6 +11,7 @@ from django.utils.translation import gettext_lazy as _
 from django.utils.translation import ngettext
 
 from history.admin.parts import suggestions
+from history.admin.parts.cards import WHAT
 from history.admin.parts.clerk import moment_words
 from history.base import clock, zone
 from history.entities import Entity
@@ -20,9 +21,7 @@ from history.timeline import Filters
 
 TYPES = [
     ("", _("any change")),
-    (ChangeType.CREATE.name, _("created")),
-    (ChangeType.UPDATE.name, _("changed")),
-    (ChangeType.DELETE.name, _("deleted")),
+    *((kind.name, words) for kind, words in WHAT.items()),
 ]
 OUTSIDE = _("Outside the years 1 to 9999.")
 ASKED = ("author", "clientId", "type", "from", "to", "path")
