@@ -1,9 +1,8 @@
-"""Runs an export: days in parallel into a directory, or one after another into a stream."""
+"""Runs an export: one day after another, into a directory or into a stream."""
 
 import os
 import secrets
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -35,7 +34,7 @@ FAILURES = (ArchiveError, DatabaseError, psycopg.Error, OSError)
 class Export:
     """What to export and how. store: the archive, None if none is set. kind: a name in FORMATS.
     mask: for the documents, None where they are exported as they are. tick: called with the rows
-    done since the last call, from several threads."""
+    done since the last call."""
 
     entity: Entity
     store: Store | None
@@ -59,21 +58,13 @@ class Exported:
     error: Exception | None = None
 
 
-def to_directory(
-    export: Export, days: Sequence[Day], folder: Path, jobs: int
-) -> Iterator[Exported]:
-    """Write each day to its own file, `jobs` days at a time; yields each day when it is done. A
-    file gets its name when it is complete, and is kept if the day still has as many rows. A day
-    that fails stops no other. Each job keeps one block of rows in memory."""
+def to_directory(export: Export, days: Sequence[Day], folder: Path) -> Iterator[Exported]:
+    """Write each day to its own file; yields each day when it is done. A file gets its name when it
+    is complete, and is kept if the day still has as many rows. A day that fails stops no other. One
+    block of rows is in memory."""
     folder.mkdir(parents=True, exist_ok=True)
-    with ThreadPoolExecutor(jobs) as pool:
-        futures = [pool.submit(_to_file, export, day, folder) for day in days]
-        try:
-            for future in as_completed(futures):
-                yield future.result()
-        finally:
-            for future in futures:
-                future.cancel()
+    for day in days:
+        yield _to_file(export, day, folder)
 
 
 def to_stream(export: Export, days: Sequence[Day], sink: IO[bytes]) -> int:
