@@ -24,6 +24,7 @@ from annals.access.journal import days as journal
 from history import packing
 from history.admin.parts.cards import title
 from history.base import clock
+from history.base.plain_text import figure
 from history.daily.days import DayState
 from history.entities import BY_TABLE
 from history.models import ArchivedDay, DaySeal, MaintainRun, SealedDay, VerifiedTable
@@ -32,7 +33,7 @@ from history.partitions.catalog import Partition
 from history.partitions.plan import Policy, plan
 from history.requests.worker_shares import expensive_view
 from ingest.completeness.holds import may_get_rows
-from ingest.completeness.views import figure, why
+from ingest.completeness.views import why
 
 ONE: Final = timedelta(days=1)
 # Of the tables of a day the calendar shows the first of these.
@@ -68,7 +69,18 @@ class TableDay:
 
     @property
     def state(self) -> str:
-        return state_of(self)
+        """One of STATES."""
+        if self.part is None:
+            return "archived" if self.archived else "missing"
+        if self.part.state is not DayState.ATTACHED:
+            return "detached"
+        if self.held:
+            return "held"
+        if self.day > self.today:
+            return "ahead"
+        if self.sealed is None:
+            return "packed" if self.packed else "plain"
+        return "verified" if self.verified else "sealed"
 
     @property
     def words(self) -> Promise:
@@ -104,21 +116,6 @@ class TableDay:
 def table_name(table: str) -> str:
     """For people."""
     return title(BY_TABLE[table]) if table in BY_TABLE else gettext("Access journal")
-
-
-def state_of(one: TableDay) -> str:
-    """One of STATES."""
-    if one.part is None:
-        return "archived" if one.archived else "missing"
-    if one.part.state is not DayState.ATTACHED:
-        return "detached"
-    if one.held:
-        return "held"
-    if one.day > one.today:
-        return "ahead"
-    if one.sealed is None:
-        return "packed" if one.packed else "plain"
-    return "verified" if one.verified else "sealed"
 
 
 def _next(one: TableDay) -> Iterator[str]:

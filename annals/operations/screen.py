@@ -23,6 +23,7 @@ from annals.operations.pace import picture
 from annals.operations.verdict import MOST_PLACES, Values, findings, values_of
 from history import complete_to
 from history.base import clock
+from history.base.plain_text import figure
 from history.entities import ENTITIES
 from history.gaps import read as gaps
 from history.models import ArchivedDay, SealedDay
@@ -32,7 +33,7 @@ from history.reasons import REASONS
 from history.requests.worker_shares import expensive_view
 from ingest.completeness import figures, losses
 from ingest.completeness.holds import may_get_rows
-from ingest.completeness.views import figure, halted, in_words
+from ingest.completeness.views import halted, in_words
 from ingest.quarantine.screen import by_reason
 
 REFUSED = timedelta(hours=1)

@@ -1,8 +1,8 @@
 """What every call of the API does: reads the request, answers in the envelope."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, TypedDict
+from typing import Any, ClassVar, TypeVar
 
 from django.http import HttpResponse
 from django.utils.cache import patch_vary_headers
@@ -28,17 +28,7 @@ from history.timeline.query import DEFAULT_PAGE_SIZE, MAX_PAGE_SIZE
 
 # What came of asking the old service; also on errors.
 OLD_SERVICE = "X-Annals-Fallback"
-
-
-class PageOf(TypedDict):
-    """What a page of a timeline needs, without what the timeline is of."""
-
-    id: str
-    filters: Filters
-    order: Order
-    page_size: int
-    page_token: str | None
-    include: frozenset[Include]
+Q = TypeVar("Q")
 
 
 class Options(APIView):
@@ -94,16 +84,16 @@ class Question:
         """How many entries of a list the caller has already."""
         return self.parameters.number(name, 0, MAX_VERSION) or 0
 
-    def page(self) -> PageOf:
-        """The page that is asked for, with its filters."""
-        return {
-            "id": self.id,
-            "filters": self._filters(),
-            "order": self.parameters.choice("order", Order, Order.DESC),
-            "page_size": self.page_size(),
-            "page_token": self.page_token(),
-            "include": self.output.include,
-        }
+    def page(self, query: Callable[..., Q]) -> Q:
+        """The page that is asked for, with its filters. query: takes what all pages have."""
+        return query(
+            id=self.id,
+            filters=self._filters(),
+            order=self.parameters.choice("order", Order, Order.DESC),
+            page_size=self.page_size(),
+            page_token=self.page_token(),
+            include=self.output.include,
+        )
 
     def _filters(self) -> Filters:
         parameters, zone = self.parameters, self.output.zone

@@ -89,20 +89,18 @@ VERSION_OPTIONAL = {
         ANYTHING, "When the snapshot says it was closed; of kinds that declare where it is."
     ),
     "entity": said(ANYTHING, "The snapshot, its numbers exact."),
-    "diff": {
-        "oneOf": [list_of(ref("Operation")), {"type": "null"}],
-        "description": "RFC 6902: applied to the snapshot of previousVersion it gives entity.",
-    },
+    "diff": said(
+        {"oneOf": [list_of(ref("Operation")), {"type": "null"}]},
+        "RFC 6902: applied to the snapshot of previousVersion it gives entity.",
+    ),
     "changes": said(list_of(ref("Change")), "The first ones, at most 1000. diff always has all."),
     "changeCount": said(COUNT, "How many there are, where changes has not all."),
     "nextChanges": said(
         COUNT, "changesAfter for the rest of them; absent where changes has the last one."
     ),
-    "fromFallback": {
-        "type": "boolean",
-        "const": True,
-        "description": "The store does not have this version; the old service does.",
-    },
+    "fromFallback": said(
+        {**FLAG, "const": True}, "The store does not have this version; the old service does."
+    ),
     "fallbackUpdatedAt": said(
         MOMENT, "When the old service has this version, where its clock differs."
     ),

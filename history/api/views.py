@@ -1,6 +1,7 @@
 """The calls about one entity."""
 
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from drf_spectacular.utils import extend_schema, extend_schema_view
@@ -37,13 +38,13 @@ class Timeline(Call):
         )
 
     def answer(self, question: Question) -> Answer:
-        query = Query(
+        query = partial(
+            Query,
             entity=question.entity,
             sort=question.parameters.choice("sort", Sort, Sort.UPDATED_AT),
             archive=question.parameters.flag("archive"),
-            **question.page(),
         )
-        return answers.page(timeline.page(question.reader, query), question.output)
+        return answers.page(timeline.page(question.reader, question.page(query)), question.output)
 
 
 @describe.call(

@@ -26,3 +26,8 @@ def one_line(text: str, keep: str = "") -> str:
 def letters(text: str) -> int:
     """How many letters and digits of the text can be seen."""
     return sum(each.isalnum() and each not in _FILLERS for each in text)
+
+
+def figure(number: int) -> str:
+    """A number with spaces between thousands."""
+    return f"{number:,}".replace(",", "\N{NO-BREAK SPACE}")

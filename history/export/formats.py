@@ -1,7 +1,11 @@
-"""The formats of an export: JSON lines and Parquet."""
+"""The formats of an export: JSON lines and Parquet.
+
+`add` appends one row as history.daily.canonical.fields selects it, but with the document as the
+bytes of its JSON text.
+"""
 
 from datetime import timedelta
-from typing import IO, Protocol
+from typing import IO
 
 import msgspec
 
@@ -11,15 +15,6 @@ from history.entities import Entity
 from history.record import ChangeType
 
 TYPES = {kind.value: kind.name for kind in ChangeType}
-
-
-class Format(Protocol):
-    """One output stream. `add` appends one row as history.daily.canonical.fields selects it, but
-    with the document as the bytes of its JSON text."""
-
-    def __init__(self, sink: IO[bytes], entity: Entity) -> None: ...
-    def add(self, row: Row) -> None: ...
-    def close(self) -> None: ...
 
 
 class JsonLines:
@@ -56,4 +51,5 @@ class Parquet(Writer):
         super().__init__(sink, entity, ordered=False)
 
 
+Format = JsonLines | Parquet
 FORMATS: dict[str, type[Format]] = {"jsonl": JsonLines, "parquet": Parquet}

@@ -1,9 +1,8 @@
-"""Runs an export: days in parallel into a directory, or one after another into a stream."""
+"""Runs an export: one day after another, into a directory or into a stream."""
 
 import os
 import secrets
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -35,17 +34,13 @@ FAILURES = (ArchiveError, DatabaseError, psycopg.Error, OSError)
 class Export:
     """What to export and how. store: the archive, None if none is set. kind: a name in FORMATS.
     mask: for the documents, None where they are exported as they are. tick: called with the rows
-    done since the last call, from several threads."""
+    done since the last call."""
 
     entity: Entity
     store: Store | None
     kind: str
     mask: Mask | None = None
     tick: Callable[[int], None] = lambda _: None
-
-    def open(self, sink: IO[bytes]) -> Format:
-        """The output into a file or stream."""
-        return FORMATS[self.kind](sink, self.entity)
 
     def note(self, rows: int) -> str:
         """What is noted of a complete file: a file with other masks is not kept."""
@@ -63,28 +58,20 @@ class Exported:
     error: Exception | None = None
 
 
-def to_directory(
-    export: Export, days: Sequence[Day], folder: Path, jobs: int
-) -> Iterator[Exported]:
-    """Write each day to its own file, `jobs` days at a time; yields each day when it is done. A
-    file gets its name when it is complete, and is kept if the day still has as many rows. A day
-    that fails stops no other. Each job keeps one block of rows in memory."""
+def to_directory(export: Export, days: Sequence[Day], folder: Path) -> Iterator[Exported]:
+    """Write each day to its own file; yields each day when it is done. A file gets its name when it
+    is complete, and is kept if the day still has as many rows. A day that fails stops no other. One
+    block of rows is in memory."""
     folder.mkdir(parents=True, exist_ok=True)
-    with ThreadPoolExecutor(jobs) as pool:
-        futures = [pool.submit(_to_file, export, day, folder) for day in days]
-        try:
-            for future in as_completed(futures):
-                yield future.result()
-        finally:
-            for future in futures:
-                future.cancel()
+    for day in days:
+        yield _to_file(export, day, folder)
 
 
 def to_stream(export: Export, days: Sequence[Day], sink: IO[bytes]) -> int:
     """Write all days into one stream, in the given order. Returns the number of rows. Raises one of
     FAILURES where a day cannot be read: the stream is incomplete then."""
     connection.ensure_connection()
-    with closing(export.open(sink)) as output:
+    with closing(FORMATS[export.kind](sink, export.entity)) as output:
         rows = sum(_write(export, day, output, connection.connection) for day in days)
     sink.flush()
     return rows
@@ -103,7 +90,7 @@ def _to_file(export: Export, day: Day, folder: Path) -> Exported:
                 return Exported(day, kept=True)
         with (
             _complete(target) as sink,
-            closing(export.open(sink)) as output,
+            closing(FORMATS[export.kind](sink, export.entity)) as output,
         ):
             rows = _write(export, day, output, plain)
         # After the file: a note that does not belong to it would keep an incomplete file.

@@ -79,12 +79,10 @@ WITH stale AS (
         AND g.document = ANY(%(ids)s) AND NOT EXISTS (SELECT FROM gap_wanted w
             WHERE w.id = g.document AND w.missing = int8range(g.first, g.last, '[]'))
     RETURNING g.*
-), came AS (
-    SELECT s.id, int8multirange(int8range(s.first, s.last, '[]')) * d.versions AS there
-    FROM stale s JOIN gap_state d ON d.entity = s.entity AND d.id = s.document
 ), part AS (
-    SELECT s.*, unnest(c.there) AS piece, 'arrived' AS became
-    FROM came c JOIN stale s ON s.id = c.id
+    SELECT s.*, unnest(int8multirange(int8range(s.first, s.last, '[]')) * d.versions) AS piece,
+        'arrived' AS became
+    FROM stale s JOIN gap_state d ON d.entity = s.entity AND d.id = s.document
     UNION ALL
     SELECT s.*, unnest(int8multirange(int8range(s.first, s.last, '[]')) - d.versions
         - coalesce((SELECT range_agg(w.missing) FROM gap_wanted w WHERE w.id = s.document), '{}')

@@ -11,7 +11,7 @@ from history.blocks.stored import versions
 from history.daily.days import ADVISORY_SPACE, DayState
 from history.daily.window import Window
 from history.distribution.disk_use import held
-from history.entities import ENTITIES, Entity
+from history.entities import BY_TABLE, Entity
 from history.gap_models import GapDay
 from history.partitions import catalog
 
@@ -44,22 +44,20 @@ class ChangedDay(NamedTuple):
         return self.start.astimezone(UTC).date()
 
 
-def changed(window: Window, entities: Sequence[Entity] = ENTITIES) -> list[ChangedDay]:
+def changed(window: Window) -> list[ChangedDay]:
     """The days of the window that got rows since they were read, oldest first."""
-    of_table = {entity.table: entity for entity in entities}
-    parts = [part for part in catalog.read(connection, of_table) if part.state is DayState.ATTACHED]
+    parts = [part for part in catalog.read(connection, BY_TABLE) if part.state is DayState.ATTACHED]
     marks = _marks([part.name for part in parts])
     start = datetime.combine(window.oldest, time(), UTC)
     there = {
         (part.table, day.day): day
         for part in parts
         if part.start is not None and part.end is not None and part.name in marks
-        for day in [ChangedDay(of_table[part.table], part.start, part.end, marks[part.name])]
+        for day in [ChangedDay(BY_TABLE[part.table], part.start, part.end, marks[part.name])]
     }
     known = {(each.table, each.day): each.mark for each in GapDay.objects.all()}
     for table, day in known.keys() - there.keys():
-        if table in of_table:
-            GapDay.objects.filter(table=table, day=day).delete()
+        GapDay.objects.filter(table=table, day=day).delete()
     found = [
         each for key, each in there.items() if each.end > start and each.mark != known.get(key)
     ]

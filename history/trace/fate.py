@@ -34,24 +34,29 @@ class State(StrEnum):
 class How(Enum):
     """Tells the ways apart in which a state comes about; each has its sentence."""
 
-    STORED = "stored"
-    STORED_FROM = "stored, the message is known"
-    READ = "read and not noted as anything else"
-    READ_BEFORE_NOTES = "read before such offsets were noted"
-    REPEATED = "repeated"
-    TOO_OLD = "older than retention when it was read"
-    REMOVED = "removed by retention"
-    IN_QUARANTINE = "in quarantine"
-    DISCARDED = "discarded in quarantine"
-    UNREAD = "not read yet"
-    LOST = "deleted by the broker before it was read"
-    NO_MESSAGE = "the offset has no message"
-    NOT_SENT = "beyond the end of the partition"
-    BEFORE_FIRST = "before the first offset that was read"
-    NEVER_READ = "nothing is known of the partition"
-    NEVER_SEEN = "never seen"
-    ONLY_OLD = "never seen, but the old service has it"
-    NEVER_THERE = "above the newest version"
+    STORED = State.STORED, "stored"
+    STORED_FROM = State.STORED, "stored, the message is known"
+    READ = State.STORED, "read and not noted as anything else"
+    READ_BEFORE_NOTES = State.STORED, "read before such offsets were noted"
+    REPEATED = State.REPEATED, "repeated"
+    TOO_OLD = State.EXPIRED, "older than retention when it was read"
+    REMOVED = State.EXPIRED, "removed by retention"
+    IN_QUARANTINE = State.QUARANTINED, "in quarantine"
+    DISCARDED = State.QUARANTINED, "discarded in quarantine"
+    UNREAD = State.UNREAD, "not read yet"
+    LOST = State.LOST, "deleted by the broker before it was read"
+    NO_MESSAGE = State.UNKNOWN, "the offset has no message"
+    NOT_SENT = State.UNKNOWN, "beyond the end of the partition"
+    BEFORE_FIRST = State.UNKNOWN, "before the first offset that was read"
+    NEVER_READ = State.UNKNOWN, "nothing is known of the partition"
+    NEVER_SEEN = State.UNKNOWN, "never seen"
+    ONLY_OLD = State.UNKNOWN, "never seen, but the old service has it"
+    NEVER_THERE = State.UNKNOWN, "above the newest version"
+
+    @property
+    def state(self) -> State:
+        """The state that comes about."""
+        return self.value[0]
 
 
 class Name(NamedTuple):
@@ -79,7 +84,6 @@ class Fate:
     it is in quarantine, a member of ingest's Reason; detail: the same as a sentence. certain: False
     if it may also have been repeated or expired."""
 
-    state: State
     how: How
     name: Name | None = None
     place: MessagePlace | None = None
@@ -91,11 +95,17 @@ class Fate:
     certain: bool = True
     may_be: MayBe | None = None
 
+    @property
+    def state(self) -> State:
+        """What became of it."""
+        return self.how.state
+
 
 _LATE = """
     SELECT topic, partition, "offset", noted_at FROM late_row
     WHERE "table" = %s AND day = %s AND row_id = %s AND version = %s ORDER BY id LIMIT 1
 """
+_RESOLVED = {"stored": How.STORED_FROM, "repeated": How.REPEATED, "expired": How.TOO_OLD}
 _SUMS = """
     SELECT coalesce(sum(lost), 0)::bigint, coalesce(sum(expired), 0)::bigint
     FROM ingest_ledger WHERE topic = ANY(%s)
@@ -120,13 +130,12 @@ def of_version(reader: Reader, entity: Entity, id: str, number: int) -> Fate:
     before = quarantined.resolved(entity, id, number)
     if before is not None or _removed(reader, entity, id, number):
         place, at = (before.place, before.settled_at) if before else (None, None)
-        return Fate(state=State.EXPIRED, how=How.REMOVED, name=name, place=place, at=at)
+        return Fate(how=How.REMOVED, name=name, place=place, at=at)
     theirs = {key.version for key in reader.old_keys(entity, id)}
     if number in theirs:
-        return Fate(state=State.UNKNOWN, how=How.ONLY_OLD, name=name)
+        return Fate(how=How.ONLY_OLD, name=name)
     never = bool(keys) and number > max((*theirs, *(key.version for key in keys)))
     return Fate(
-        state=State.UNKNOWN,
         how=How.NEVER_THERE if never else How.NEVER_SEEN,
         name=name,
         may_be=_may_be(entity),
@@ -135,25 +144,20 @@ def of_version(reader: Reader, entity: Entity, id: str, number: int) -> Fate:
 
 def quarantined_fate(held: Quarantined) -> Fate:
     """The fate of a message that is or was in quarantine."""
-    state, how = State.QUARANTINED, How.IN_QUARANTINE
+    how, settled = How.IN_QUARANTINE, None
     if held.status == "discarded":
         how = How.DISCARDED
     elif held.status == "resolved":
-        state, how = {
-            "stored": (State.STORED, How.STORED_FROM),
-            "repeated": (State.REPEATED, How.REPEATED),
-            "expired": (State.EXPIRED, How.TOO_OLD),
-        }.get(held.outcome, (State.STORED, How.READ))
-    settled = held.settled_at if held.status == "resolved" else None
+        how, settled = _RESOLVED.get(held.outcome, How.READ), held.settled_at
+    held_still = how.state is State.QUARANTINED
     return Fate(
-        state=state,
         how=how,
         name=Name(held.entity, held.id, held.version),
         place=held.place,
         at=settled or held.came_at,
         settled_at=held.settled_at,
-        reason=held.reason if state is State.QUARANTINED else "",
-        detail=held.detail if state is State.QUARANTINED else "",
+        reason=held.reason if held_still else "",
+        detail=held.detail if held_still else "",
         certain=how is not How.READ,
     )
 
@@ -167,7 +171,6 @@ def _stored(entity: Entity, name: Name, key: Key) -> Fate:
         if first is not None and first.outcome == "stored":
             place, at = first.place, first.settled_at
     return Fate(
-        state=State.STORED,
         how=How.STORED if place is None else How.STORED_FROM,
         name=name,
         place=place,
@@ -219,11 +222,7 @@ _UNSTORED = """
         AND end_offset > %s AND end_offset <= %s AND start_offset <= %s
     ORDER BY noted_at DESC, id DESC
 """
-_OUTCOMES = (
-    (State.REPEATED, How.REPEATED),
-    (State.EXPIRED, How.TOO_OLD),
-    (State.UNKNOWN, How.NO_MESSAGE),
-)
+_OUTCOMES = (How.REPEATED, How.TOO_OLD, How.NO_MESSAGE)
 
 
 class Bounds(NamedTuple):
@@ -257,38 +256,37 @@ def of_message(place: MessagePlace, broker: Bounds | None = None) -> Fate:
     if read is None or place.offset >= read.next:
         return _ahead(place, read, broker)
     if place.offset < read.first:
-        return Fate(state=State.UNKNOWN, how=How.BEFORE_FIRST, place=place)
+        return Fate(how=How.BEFORE_FIRST, place=place)
     of = [place.topic, read.topic_id, place.partition]
     held = quarantined.at(place.topic, read.topic_id, place.partition, place.offset)
     if held is not None and held.outcome != "read again":
         return quarantined_fate(held)
     gap = _one(_GAP, [*of, place.offset, place.offset])
     if gap is not None:
-        how = (State.LOST, How.LOST) if gap[0] else (State.UNKNOWN, How.NO_MESSAGE)
-        return Fate(state=how[0], how=how[1], place=place, at=gap[1])
+        return Fate(how=How.LOST if gap[0] else How.NO_MESSAGE, place=place, at=gap[1])
     return _unstored(place, of) or _stored_from(place, read)
 
 
 def _ahead(place: MessagePlace, read: _Read | None, broker: Bounds | None) -> Fate:
     """A message that the consumer has not come to."""
-    state, how, at = State.UNKNOWN, How.NOT_SENT, read.checked_at if read else None
+    how, at = How.NOT_SENT, read.checked_at if read else None
     end = broker.end if broker else read.end if read else None
     if broker and place.offset < broker.low:
-        state, how, at = State.LOST, How.LOST, None
+        how = How.LOST
     elif end is not None and place.offset < end:
-        state, how = State.UNREAD, How.UNREAD
+        how = How.UNREAD
     elif end is None:
         how = How.NEVER_READ
-    return Fate(state=state, how=how, place=place, at=None if broker else at)
+    return Fate(how=how, place=place, at=None if broker else at)
 
 
 def _unstored(place: MessagePlace, of: Sequence[Any]) -> Fate | None:
     with connection.cursor() as cursor:
         cursor.execute(_UNSTORED, [*of, place.offset, place.offset + UNSTORED_SPAN, place.offset])
         for *kinds, noted_at in cursor.fetchall():
-            for (state, how), runs in zip(_OUTCOMES, kinds, strict=True):
+            for how, runs in zip(_OUTCOMES, kinds, strict=True):
                 if _within(runs, place.offset):
-                    return Fate(state=state, how=how, place=place, at=noted_at)
+                    return Fate(how=how, place=place, at=noted_at)
     return None
 
 
@@ -296,7 +294,7 @@ def _stored_from(place: MessagePlace, read: _Read) -> Fate:
     """What was read and is nothing else was stored. Of earlier offsets that is not certain."""
     certain = not read.some_unstored or place.offset >= read.noted_from
     how = How.READ if certain else How.READ_BEFORE_NOTES
-    return Fate(state=State.STORED, how=how, place=place, certain=certain)
+    return Fate(how=how, place=place, certain=certain)
 
 
 def _within(runs: Sequence[int], offset: int) -> bool:

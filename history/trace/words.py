@@ -1,4 +1,4 @@
-"""The fate of a version or message in words."""
+"""The fate of a version or message in words, and as JSON."""
 
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime

@@ -15,6 +15,7 @@ from history.api import access, describe
 from history.api.answers import Answer
 from history.api.call import Call, Question
 from history.base import clock
+from history.base.plain_text import figure
 from history.gaps import read as gaps
 from ingest.completeness import figures, losses
 from ingest.completeness.figures import as_json, entries, faults
@@ -119,11 +120,6 @@ def in_words(seconds: float) -> str:
         "s": _("s"),
     }
     return losses.in_words(seconds, units.__getitem__) if seconds < inf else _("never")
-
-
-def figure(number: int) -> str:
-    """A number with spaces between thousands."""
-    return f"{number:,}".replace(",", "\N{NO-BREAK SPACE}")
 
 
 def halted(entries: Iterable[Ledger]) -> list[tuple[Ledger, str]]:

@@ -22,13 +22,13 @@ from django.utils.translation import gettext_lazy
 from django.views.decorators.http import require_http_methods
 
 from history.base import clock
-from history.base.plain_text import letters
+from history.base.plain_text import figure, letters
 from history.management.numbers import MOST_ID
 from history.reasons import REASONS
 from history.record import CLIENT_ID_LENGTH
 from history.requests.worker_shares import expensive_view
 from ingest.completeness import figures
-from ingest.completeness.views import COUNTS, figure, halted
+from ingest.completeness.views import COUNTS, halted
 from ingest.models import Quarantined, QuarantineRequest
 from ingest.quarantine import details
 from ingest.quarantine.messages import FIELD, UNSETTLED

@@ -12,7 +12,7 @@ from pytest_django import Settings
 
 from annals import env
 from annals.access.grants import WEB
-from annals.operations.days import STATES, TableDay, state_of
+from annals.operations.days import STATES, TableDay
 from history.base import clock
 from history.daily import days
 from history.daily.days import DayState
@@ -44,7 +44,7 @@ def test_each_state_has_one_word() -> None:
         TableDay(TABLE, old, today(), archived=archived),
         TableDay(TABLE, today() + timedelta(days=1), today(), part()),
     ]
-    assert [state_of(one) for one in found] == [*STATES]
+    assert [one.state for one in found] == [*STATES]
 
 
 def test_the_calendar(tables: None, client: Client, settings: Settings) -> None:

@@ -129,7 +129,7 @@ def expected() -> list[dict[str, Any]]:
 
 @pytest.mark.usefixtures("filled")
 def test_json_lines_are_exact(tmp_path: Path) -> None:
-    said = export("--output", str(tmp_path), "--jobs", "3")
+    said = export("--output", str(tmp_path))
     assert "Exported 2 days, 8 rows" in said
     names = visible(tmp_path)
     assert names == [f"{days.partition_name(TABLE, of)}.jsonl" for of in (FIRST, LAST)]
@@ -167,7 +167,7 @@ def test_an_interrupted_export_goes_on(
 
     monkeypatch.setattr(run, "_write", stop_at_last)
     span = ("--from", str(FIRST), "--to", str(LAST + timedelta(days=1)))
-    words = ("--output", str(tmp_path), "--format", kind, "--jobs", "1")
+    words = ("--output", str(tmp_path), "--format", kind)
     assert undated(*span, *words)[0] == 2
     monkeypatch.setattr(run, "_write", real)
     (done,) = [tmp_path / name for name in visible(tmp_path)]

@@ -57,12 +57,8 @@ def page(request: HttpRequest, reader: Reader) -> HttpResponse:
     versions = [each for its in pages for each in its.versions]
     versions.sort(key=attrgetter("updated_at"), reverse=True)
     builder = CardBuilder(
-        newest=None,
-        merged=True,
-        path_filter=links.field,
         maker_filter=lambda one: links.with_maker(links.landing(one.entity, one.id), one, {}),
-        path=None,
-        twice={},
+        merged=True,
         titles={str(hit["id"]): str(hit["title"]) for hit in hits},
     )
     return render(

@@ -13,8 +13,8 @@ from history.admin.parts import gaps as words
 from history.admin.parts import links
 from history.admin.parts.cards import title
 from history.admin.parts.links import PAGE, pages
-from history.admin.parts.values import count
 from history.admin.site.access import PERMISSION
+from history.base.plain_text import figure
 from history.entities import BY_NAME
 from history.gaps import read
 from history.gaps.read import ListedGap, Selection
@@ -46,12 +46,12 @@ def page(request: HttpRequest) -> HttpResponse:
             "title": _("Versions that never arrived"),
             "lines": [_line(each, may_read) for each in found[:PAGE_SIZE]],
             "sums": [
-                (title(BY_NAME[each.entity]), each.client_id, count(each.versions), each.gaps)
+                (title(BY_NAME[each.entity]), each.client_id, figure(each.versions), each.gaps)
                 for each in read.sums()
                 if each.entity in BY_NAME
             ],
             "run": run,
-            "quarantined": count(run.quarantined) if run else "",
+            "quarantined": figure(run.quarantined) if run else "",
             "selection": selection,
             "kinds": [(name, title(entity)) for name, entity in BY_NAME.items()],
             "other_url": f"{address}" if selection.closed else f"{address}?closed=1",
@@ -95,7 +95,7 @@ def _line(each: ListedGap, may_read: bool) -> dict[str, object]:
         "kind": title(entity) if entity else gap.entity,
         "url": links.timeline(entity, gap.document) if entity and may_read else "",
         "versions": str(gap.first) if versions == 1 else f"{gap.first}–{gap.last}",
-        "count": count(versions),
+        "count": figure(versions),
         "outcome": outcomes.get(gap.outcome, ""),
         "came": came,
     }

@@ -9,10 +9,9 @@ from history import timeline
 from history.admin.pages.view import may_view_history
 from history.admin.parts import heads, links
 from history.entities import Entity
-from history.timeline import ApplicationQuery, Filters, Include, Query, Reader
+from history.timeline import Filters, Reader
 
 MOST = 50
-NOTHING: frozenset[Include] = frozenset()
 
 
 @may_view_history
@@ -23,17 +22,9 @@ def page(request: HttpRequest, reader: Reader, entity: Entity, id: str) -> HttpR
         raise Http404
     filters = Filters(since=since + timedelta(microseconds=1))
     try:
-        found = (
-            timeline.application(
-                reader,
-                ApplicationQuery(id=id, filters=filters, page_size=MOST, include=NOTHING),
-            )
-            if links.WHOLE in request.GET
-            else timeline.page(
-                reader,
-                Query(entity=entity, id=id, filters=filters, page_size=MOST, include=NOTHING),
-            )
-        )
+        whole = links.WHOLE in request.GET
+        asked = {"filters": filters, "page_size": MOST, "include": frozenset()}
+        found = heads.versions(reader, entity, id, whole=whole, **asked)
     except timeline.NotFoundError:
         return JsonResponse({"text": ""})
     n = len(found.versions)

@@ -1,7 +1,7 @@
 """Search by id, in any kind of entity, or by business key: one hit opens at once."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from urllib.parse import urlencode
 
 from django.contrib import admin
@@ -17,7 +17,6 @@ from history.admin.parts import gaps, links
 from history.admin.parts.cards import title
 from history.admin.parts.found import Group, key_title, make_groups
 from history.admin.parts.heads import CLIENT
-from history.admin.parts.id_spellings import SIGNS, spellings
 from history.entities import ENTITIES
 from history.timeline import BadParameterError, Reader, Results
 from history.timeline.query import storable
@@ -25,6 +24,14 @@ from history.timeline.query import storable
 MAX_QUERIES = 40
 PAGE = "page"
 _BETWEEN = re.compile(r"[\s,;]+")
+# Letters that look the same in both alphabets.
+_LATIN, _CYRILLIC = "ABEKMHOPCTYXaeopcyx", "АВЕКМНОРСТУХаеорсух"
+_TO_CYRILLIC = str.maketrans(_LATIN, _CYRILLIC)
+_TO_LATIN = str.maketrans(_CYRILLIC, _LATIN)
+# The hyphens, dashes and the minus that text programs put in the place of a plain one.
+_TO_HYPHEN = dict.fromkeys([*range(0x2010, 0x2016), 0x2212], "-")
+# Around a number, not in it. The last ones are invisible; they come with text from other programs.
+SIGNS = " \t\r\n\"'«»“”„№#.,;:()[]<>\u00ad\u200b\u200e\u200f\u2060\ufeff"
 
 
 @may_view_history
@@ -100,7 +107,7 @@ def _search(reader: Reader, asked: str, token: str | None, notes: list[str]) -> 
 
 def _other_spellings(reader: Reader, texts: Sequence[str]) -> dict[str, dict[str, Results]]:
     """For each text what other spellings of it have found; the empty text has none."""
-    wanted = {text: spellings(text) for text in texts}
+    wanted = {text: _spellings(text) for text in texts}
     results = timeline.search_all(
         reader, list({each: None for its in wanted.values() for each in its})
     )
@@ -108,6 +115,22 @@ def _other_spellings(reader: Reader, texts: Sequence[str]) -> dict[str, dict[str
         text: {each: results[each] for each in its if results[each].found}
         for text, its in wanted.items()
     }
+
+
+def _spellings(text: str) -> list[str]:
+    """The text without signs around it, in capital and small letters, with letters of one alphabet,
+    and with plain hyphens; each once, without the text itself."""
+    bare = text.strip(SIGNS)
+    found = dict.fromkeys([*_letters(bare), *_letters(bare.translate(_TO_HYPHEN))])
+    found.pop(text, None)
+    return [each for each in found if each]
+
+
+def _letters(text: str) -> Iterator[str]:
+    for each in (text, text.upper(), text.lower()):
+        yield each
+        yield each.translate(_TO_LATIN)
+        yield each.translate(_TO_CYRILLIC)
 
 
 def _more(groups: Sequence[Group]) -> str:

@@ -78,14 +78,7 @@ def _shown(request: HttpRequest, found: Version) -> dict[str, object]:
         text = indented(found.snapshot)
         return {"json": coloured(text[:MOST_LETTERS]), "rest": max(0, len(text) - MOST_LETTERS)}
     entity, address = found.entity, links.timeline(found.entity, found.id)
-    builder = CardBuilder(
-        newest=None,
-        merged=False,
-        path_filter=links.field,
-        maker_filter=lambda each: links.with_maker(address, each, {}),
-        path=None,
-        twice={},
-    )
+    builder = CardBuilder(lambda each: links.with_maker(address, each, {}))
     [card] = builder.build([found])
     document = found.data if isinstance(found.data, dict) and not card["snapshot"] else {}
     return {"card": card, "items": members(document, fields_of(entity, builder.room), "", 1)}

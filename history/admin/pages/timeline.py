@@ -1,6 +1,5 @@
 """The timeline pages: of one entity, and of an application with its children."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 from django.contrib import admin
@@ -19,7 +18,7 @@ from history.admin.parts.links import PAGE, pages
 from history.base import clock, zone
 from history.entities import PARTS, Entity, root
 from history.requests.worker_shares import expensive_view
-from history.timeline import ApplicationQuery, Filters, Include, Page, Query, Reader, Version
+from history.timeline import Include, Page, Reader, Version
 from history.timeline.states import Members
 
 PAGE_SIZE = 50
@@ -28,55 +27,31 @@ CHANGES = frozenset({Include.CHANGES})
 
 @dataclass(frozen=True, slots=True)
 class ShownTimeline:
-    """What a page shows. read: gives the page. whole: an application with its children."""
+    """What a page shows. whole: an application with its children."""
 
     entity: Entity
     id: str
-    read: Callable[[Filters, str | None], Page]
     whole: bool = False
 
 
 @may_view_history
 def page(request: HttpRequest, reader: Reader, entity: Entity, id: str) -> HttpResponse:
     """One entity's versions, newest first; 404 with a reason where there is nothing."""
-
-    def read(filters: Filters, token: str | None) -> Page:
-        return timeline.page(
-            reader,
-            Query(
-                entity=entity,
-                id=id,
-                filters=filters,
-                page_size=PAGE_SIZE,
-                page_token=token,
-                include=CHANGES,
-            ),
-        )
-
-    return _respond(request, reader, ShownTimeline(entity, id, read))
+    return _respond(request, reader, ShownTimeline(entity, id))
 
 
 @may_view_history
 @expensive_view
 def application(request: HttpRequest, reader: Reader, id: str) -> HttpResponse:
     """The versions of an application and of its children in one order."""
-
-    def read(filters: Filters, token: str | None) -> Page:
-        return timeline.application(
-            reader,
-            ApplicationQuery(
-                id=id, filters=filters, page_size=PAGE_SIZE, page_token=token, include=CHANGES
-            ),
-        )
-
-    return _respond(request, reader, ShownTimeline(root(), id, read, whole=True))
+    return _respond(request, reader, ShownTimeline(root(), id, whole=True))
 
 
 def _respond(request: HttpRequest, reader: Reader, source: ShownTimeline) -> HttpResponse:
     kinds = PARTS if source.whole else [source.entity]
     form = FilterForm(request.GET, kinds=kinds, here=zone.of(request))
     token = request.GET.get(PAGE) or None
-    found, token, notes = _read(source, form, token)
+    found, token, notes = _read(reader, source, form, token)
     plain = token is None and not form.applied
     newest = _newest(reader, source)
     heads.remember(request, source.entity, source.id)
@@ -89,7 +64,6 @@ def _respond(request: HttpRequest, reader: Reader, source: ShownTimeline) -> Htt
     cards = CardBuilder(
         newest=(newest.version, newest.updated_at) if newest else None,
         merged=source.whole,
-        path_filter=links.field,
         maker_filter=lambda version: links.with_maker(address, version, kept),
         path=form.filters().path,
         twice=timeline.given_twice(
@@ -172,13 +146,22 @@ def _file(
 
 
 def _read(
-    source: ShownTimeline, form: FilterForm, token: str | None
+    reader: Reader, source: ShownTimeline, form: FilterForm, token: str | None
 ) -> tuple[Page, str | None, list[str]]:
     """The page without what is wrong in the question: its conditions, or its token."""
     notes = []
     while True:
         try:
-            found = source.read(form.filters(), token)
+            found = heads.versions(
+                reader,
+                source.entity,
+                source.id,
+                whole=source.whole,
+                filters=form.filters(),
+                page_size=PAGE_SIZE,
+                page_token=token,
+                include=CHANGES,
+            )
             break
         except timeline.BadParameterError as error:
             if not form.refuse(error.name):

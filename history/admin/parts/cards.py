@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from itertools import groupby
 
-from django.utils.translation import get_language, ngettext
+from django.utils.translation import get_language, gettext_lazy, ngettext
 from django.utils.translation import gettext as _
 
 from history import labels
@@ -25,22 +25,26 @@ KINDS = {
     ChangeType.UPDATE: "updated",
     ChangeType.DELETE: "deleted",
 }
+WHAT = {
+    ChangeType.CREATE: gettext_lazy("created"),
+    ChangeType.UPDATE: gettext_lazy("changed"),
+    ChangeType.DELETE: gettext_lazy("deleted"),
+}
 
 
 @dataclass(frozen=True, slots=True)
 class CardBuilder:
-    """Makes the cards of a page. newest: number and time of the version that each card offers to
-    compare with. merged: several entities on one page. path_filter: gives the address of the
-    timeline with only the versions that changed a field; maker_filter: with only those of who made
-    a version. path: of the filter that is used. twice: the numbers that were given twice. titles:
-    of the applications of the page by id, where there are several."""
+    """Makes the cards of a page. maker_filter: gives the address of the timeline with only the
+    versions of who made one. merged: several entities on one page. newest: number and time of the
+    version that each card offers to compare with. path: of the filter that is used. twice: the
+    numbers that were given twice. titles: of the applications of the page by id, where there are
+    several."""
 
-    newest: tuple[int, datetime] | None
-    merged: bool
-    path_filter: Callable[[Entity, str, str], str]
     maker_filter: Callable[[Version], str]
-    path: str | None
-    twice: Mapping[Numbered, Sequence[datetime]]
+    merged: bool = False
+    newest: tuple[int, datetime] | None = None
+    path: str | None = None
+    twice: Mapping[Numbered, Sequence[datetime]] = field(default_factory=dict)
     room: Room = field(default_factory=Room)
     titles: Mapping[str, str] = field(default_factory=dict)
 
@@ -119,7 +123,7 @@ class CardBuilder:
         entity, id = version.entity, version.id
 
         def link(change: Change) -> str:
-            return self.path_filter(entity, id, change.key_path)
+            return links.field(entity, id, change.key_path)
 
         changes = ordered(version.changes, self.path)
         return change_rows(changes, version.data, fields_of(entity, self.room), link, most)
@@ -151,11 +155,7 @@ def title(entity: Entity) -> str:
 
 
 def kind_text(kind: ChangeType) -> str:
-    return {
-        ChangeType.CREATE: _("created"),
-        ChangeType.UPDATE: _("changed"),
-        ChangeType.DELETE: _("deleted"),
-    }[kind]
+    return str(WHAT[kind])
 
 
 def utc(moment: datetime) -> str:

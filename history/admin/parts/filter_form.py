@@ -7,10 +7,11 @@ from urllib.parse import urlencode
 from zoneinfo import ZoneInfo
 
 from django import forms
+from django.utils.translation import get_language, ngettext
 from django.utils.translation import gettext_lazy as _
-from django.utils.translation import ngettext
 
-from history.admin.parts import suggestions
+from history import labels, people
+from history.admin.parts.cards import WHAT
 from history.admin.parts.clerk import moment_words
 from history.base import clock, zone
 from history.entities import Entity
@@ -20,10 +21,9 @@ from history.timeline import Filters
 
 TYPES = [
     ("", _("any change")),
-    (ChangeType.CREATE.name, _("created")),
-    (ChangeType.UPDATE.name, _("changed")),
-    (ChangeType.DELETE.name, _("deleted")),
+    *((kind.name, words) for kind, words in WHAT.items()),
 ]
+MOST_NAMED = 5
 OUTSIDE = _("Outside the years 1 to 9999.")
 ASKED = ("author", "clientId", "type", "from", "to", "path")
 
@@ -147,21 +147,36 @@ class FilterForm(Zoned):
 
     def clean_author(self) -> str:
         self.stranger = self.cleaned_data["author"]
-        login = suggestions.login(self.stranger)
+        login = _login(self.stranger)
         if login is not None:
             self.stranger = ""
         return login or self.stranger
 
     def clean_clientId(self) -> str:  # noqa: N802 - Django's name for it
         text: str = self.cleaned_data["clientId"]
-        return suggestions.login(text) or text
+        return _login(text) or text
 
     def clean_path(self) -> str:
-        try:
-            return suggestions.path(self.cleaned_data["path"].lstrip(), self._kinds)
-        except suggestions.SeveralFieldsError as error:
-            self.meant = error.found
-            raise
+        """The path of the only field that is called so in these kinds; a text that begins with a
+        slash is a path, and so is one without blanks in Latin letters that is no name."""
+        text: str = self.cleaned_data["path"].lstrip()
+        if not text or text.startswith("/"):
+            return text
+        found = labels.catalogue().named(text, self._kinds)
+        plain = text.isascii() and not any(each.isspace() for each in text)
+        if plain and not any(text.casefold() in each.names for each in found.values()):
+            return f"/{text}"
+        if not found:
+            why = _(
+                "No field has this name. Click on the name of a field in a version, or enter its "
+                "path."
+            )
+            raise forms.ValidationError(why)
+        if len(found) > 1:
+            language = get_language() or "ru"
+            self.meant = [(label.text(language), where) for where, label in found.items()]
+            raise forms.ValidationError(_("Several fields fit. Choose one of them."))
+        return next(iter(found))
 
     def clean(self) -> None:
         """Adds the bounds as moments: since and until."""
@@ -229,6 +244,18 @@ class FilterForm(Zoned):
         names = (*ASKED, "tz") if self.applied else ()
         given = {name: self.data.get(name, "") for name in names if self.cleaned_data.get(name)}
         return {name: text for name, text in given.items() if text}
+
+
+def _login(text: str) -> str | None:
+    """The login of the only one who is called so; None where the list of people has nobody with
+    this name or login. Raises ValidationError where several have the name."""
+    found = people.called(text) if text else []
+    if len(found) > 1:
+        names = [f"{one.name} ({one.login})" for one in found[:MOST_NAMED]]
+        listed = ", ".join(names) + (", …" if len(found) > MOST_NAMED else "")
+        several = _("Several have this name: {found}. Enter the login.")
+        raise forms.ValidationError(several.format(found=listed))
+    return found[0].login if found else None
 
 
 def by_name(authors: Iterable[Author | None]) -> list[Author]:

@@ -33,25 +33,21 @@ class Room:
 @dataclass(frozen=True, slots=True)
 class Fields:
     """Looks fields up by RFC 6901 pointer or key path. language: ru or en. room: of the page that
-    shows them; None: there is no limit."""
+    shows them."""
 
     catalogue: Catalogue
     entity: str
     language: str
-    room: Room | None = None
+    room: Room = field(default_factory=Room)
 
     def take(self, wanted: int) -> int:
         """How many of these values there is room for; they are drawn now."""
-        if self.room is None:
-            return wanted
         taken = min(wanted, self.room.left)
         self.room.left -= taken
         return taken
 
     def letters(self, wanted: int) -> int:
         """How many letters of a long text there is room for; they are drawn now."""
-        if self.room is None:
-            return wanted
         taken = min(wanted, MOST_LETTERS, self.room.letters)
         self.room.letters -= taken
         return taken

@@ -2,7 +2,7 @@
 
 from collections.abc import Collection, Iterator
 from datetime import datetime
-from typing import Literal
+from typing import Any, Literal
 
 from django.contrib import admin
 from django.http import HttpRequest
@@ -15,7 +15,15 @@ from history.admin.parts.headline import headline, shared, status
 from history.documents.exactjson import Json
 from history.entities import BY_NAME, CHILDREN, PARTS, Entity, root
 from history.record import ChangeType
-from history.timeline import ApplicationState, Carrier, Reader, Version
+from history.timeline import (
+    ApplicationQuery,
+    ApplicationState,
+    Carrier,
+    Page,
+    Query,
+    Reader,
+    Version,
+)
 
 OPEN_CHILDREN = 6
 CLIENT = "clientId"  # the key of the client's number among the kinds that come with Annals
@@ -59,6 +67,13 @@ def context(
             **facts,
         },
     }
+
+
+def versions(reader: Reader, entity: Entity, id: str, *, whole: bool, **asked: Any) -> Page:
+    """A page of its versions; whole: of an application and its children. asked: as in Query."""
+    if whole:
+        return timeline.application(reader, ApplicationQuery(id=id, **asked))
+    return timeline.page(reader, Query(entity=entity, id=id, **asked))
 
 
 def _facts(reader: Reader, newest: Version) -> dict[str, object]:

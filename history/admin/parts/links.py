@@ -28,14 +28,12 @@ def timeline(entity: Entity, id: str) -> str:
 def with_path(timeline: str, path: str, query: Mapping[str, str]) -> str:
     """The timeline with only the versions that changed this path; empty for one that is too long
     for an address."""
-    address = _with(timeline, {**query, "path": path}) if path else ""
-    return address if len(address) <= LONGEST else ""
+    return _short(timeline, {**query, "path": path}) if path else ""
 
 
 def field(entity: Entity, id: str, path: str) -> str:
     """The values of a field; empty for a path that is too long for an address."""
-    address = _with(reverse("admin:history_field", args=[entity, id]), {"path": path})
-    return address if len(address) <= LONGEST else ""
+    return _short(reverse("admin:history_field", args=[entity, id]), {"path": path})
 
 
 def with_maker(timeline: str, version: Version, query: Mapping[str, str]) -> str:
@@ -82,8 +80,7 @@ def as_json(entity: Entity, id: str, version: int, made: datetime) -> str:
 def unmask(entity: Entity, id: str, version: int, path: str, made: datetime) -> str:
     """Empty for a path that is too long for an address."""
     address = reverse("admin:history_unmask", args=[entity, id, version])
-    address = _with(address, {"path": path, AT: moment(made)})
-    return address if len(address) <= LONGEST else ""
+    return _short(address, {"path": path, AT: moment(made)})
 
 
 def compare(entity: Entity, id: str, query: Mapping[str, str | int] | None = None) -> str:
@@ -123,6 +120,11 @@ def _with(address: str, query: Mapping[str, str | int] | None) -> str:
     return f"{address}?{urlencode(query)}" if query else address
 
 
+def _short(address: str, query: Mapping[str, str]) -> str:
+    found = _with(address, query)
+    return found if len(found) <= LONGEST else ""
+
+
 PAGE = "page"
 VISITED = "visited"
 MAX_VISITED = 25
@@ -151,12 +153,8 @@ def pages(
 
 
 def _url(address: str, parameters: Mapping[str, str], token: str, visited: list[str]) -> str:
-    asked = dict(parameters)
-    if token:
-        asked[PAGE] = token
-    if visited:
-        asked[VISITED] = ",".join(visited[-MAX_VISITED:])
-    return f"{address}?{urlencode(asked)}" if asked else address
+    place = {PAGE: token, VISITED: ",".join(visited[-MAX_VISITED:])}
+    return _with(address, {**parameters, **{name: text for name, text in place.items() if text}})
 
 
 AFTER = "after"

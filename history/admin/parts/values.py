@@ -45,11 +45,6 @@ def number(value: int | Decimal) -> str:
     return written.replace("-", MINUS).replace(".", _point())
 
 
-def count(value: float) -> str:
-    """A whole number with separated thousands."""
-    return f"{round(value):,}".replace(",", SPACE)
-
-
 def money(text: str) -> str:
     """A plain decimal number with separated thousands; a fraction has at least two digits."""
     sign = MINUS if text.startswith("-") else ""

@@ -93,7 +93,7 @@ def _export(
         if folder is None:
             rows = to_stream(counted, days, sys.stdout.buffer)
         else:
-            for each in to_directory(counted, days, folder, options["jobs"]):
+            for each in to_directory(counted, days, folder):
                 rows, kept = rows + each.rows, kept + each.kept
                 if each.error is not None:
                     failed.append({"name": each.day.name, "why": _why(each.error)})

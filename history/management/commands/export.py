@@ -7,7 +7,7 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandParser
 
 from history.entities import BY_NAME
-from history.management.numbers import day, whole
+from history.management.numbers import day
 
 
 class Command(BaseCommand):
@@ -41,12 +41,6 @@ class Command(BaseCommand):
             help="directory for one file per day; an existing file is kept if its day still has as "
             "many rows, so that an interrupted export can be continued (default: one stream to "
             "standard output)",
-        )
-        parser.add_argument(
-            "--jobs",
-            type=whole(1, 64),
-            default=2,
-            help="days exported at the same time into a directory (default 2)",
         )
         parser.add_argument("--reason", default="", help="why, kept in the access journal")
         parser.add_argument(

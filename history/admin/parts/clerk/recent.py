@@ -18,7 +18,7 @@ from history.base.signals import looks_back
 from history.entities import BY_NAME
 from history.need_to_know import NeedToKnowError, RuleFailedError
 from history.requests import accesses, worker_shares
-from history.timeline import ApplicationQuery, Carrier, Include, Query, Reader, Version
+from history.timeline import Carrier, Include, Reader
 
 MOST = 6  # that have a line; the others are links
 CHANGES = frozenset({Include.CHANGES})
@@ -62,7 +62,9 @@ def _line(of_page: Reader, place: Carrier, here: ZoneInfo) -> dict[str, object] 
     reader = replace(of_page, viewer=viewer)
     line: dict[str, object] = {"id": id, "kind": title(entity), "url": links.landing(entity, id)}
     try:
-        last, newest = _last(reader, place), timeline.newest(reader, entity, id)
+        asked = {"page_size": 1, "include": CHANGES}
+        [last] = heads.versions(reader, entity, id, whole=entity.root, **asked).versions
+        newest = timeline.newest(reader, entity, id)
     except timeline.NotFoundError:
         return line
     except (NeedToKnowError, RuleFailedError):
@@ -80,17 +82,6 @@ def _line(of_page: Reader, place: Carrier, here: ZoneInfo) -> dict[str, object] 
         "what": sentences.change(plain[0], here) if plain else "",
         "more": max(0, len(plain) - 1),
     }
-
-
-def _last(reader: Reader, place: Carrier) -> Version:
-    """The newest version, of an application with its children."""
-    entity, id = place
-    page = (
-        timeline.application(reader, ApplicationQuery(id=id, page_size=1, include=CHANGES))
-        if entity.root
-        else timeline.page(reader, Query(entity=entity, id=id, page_size=1, include=CHANGES))
-    )
-    return page.versions[0]
 
 
 def _client(reader: Reader, place: Carrier) -> dict[str, object] | None:
