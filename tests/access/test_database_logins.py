@@ -25,7 +25,7 @@ LOCK_OUT = {
     "row_security": "off",
     "timezone": "'Asia/Tokyo'",
     "datestyle": "'SQL, DMY'",
-    "transaction_timeout": "'200ms'",
+    "transaction_timeout": "'10s'",
     "idle_session_timeout": "'1ms'",
     "exit_on_error": "on",
     "array_nulls": "off",
