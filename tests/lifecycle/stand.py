@@ -89,7 +89,7 @@ class Stand:
         self.plain = _connect(self.name)
         # Its consumer is there in every night, though its ledger says nothing of the moved clock:
         # what only the absence of consumers holds is tested in tests/db/test_partition_holds.py.
-        partitions.Run.holds = staticmethod(unsettled)
+        partitions.PartitionsRun.holds = staticmethod(unsettled)
         self.set_retention(RETENTION)
         self.set_clock(START)
 
@@ -132,7 +132,7 @@ class Stand:
         connection.close()
         connection.settings_dict["OPTIONS"] = self._options
         session.SEARCH_PATH = "public"
-        partitions.Run.holds = staticmethod(may_get_rows)
+        partitions.PartitionsRun.holds = staticmethod(may_get_rows)
         self.plain.close()
         with _server() as server:
             server.execute(f"DROP DATABASE {self.name} WITH (FORCE)")

@@ -55,7 +55,7 @@ Chosen = TypeVar("Chosen", Entity, journal.JournalRows)
 BROKEN = (PostgresPartitioningError, DatabaseError, psycopg.Error, OSError, Complaint)
 
 
-class Run:
+class PartitionsRun:
     """The action of one call of the command."""
 
     # Which days must not be dropped yet.

@@ -24,7 +24,7 @@ OF_VERSION = ("entity", "id", "version")
 OF_MESSAGE = ("topic", "partition", "offset")
 
 
-class Run:
+class TraceRun:
     """The action of one call of the command."""
 
     def __init__(self, command: BaseCommand) -> None:

@@ -67,9 +67,9 @@ class Command(BaseCommand):
             each.add_argument("--json", action="store_true", help="print JSON")
 
     def handle(self, *_: Any, **options: Any) -> None:
-        from annals.management.actions.partitions import Run
+        from annals.management.actions.partitions import PartitionsRun
 
-        Run(self).handle(**options)
+        PartitionsRun(self).handle(**options)
 
 
 def _of_plan(parser: CommandParser) -> None:

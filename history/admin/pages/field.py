@@ -15,7 +15,7 @@ from history.admin.pages.view import may_view_history
 from history.admin.parts import heads, links
 from history.admin.parts.cards import fields_of, utc
 from history.admin.parts.change_rows import steps
-from history.admin.parts.clerk.picture import Step, step_chart
+from history.admin.parts.clerk.picture import ValueStep, step_chart
 from history.admin.parts.values import ABSENT, readable
 from history.base import clock
 from history.diff.equal import identical
@@ -111,14 +111,14 @@ def _note(values: Sequence[FieldValue]) -> str:
 
 def _chart(values: Sequence[FieldValue]) -> str:
     """Of numbers, as they were set; empty where a value is none, or for one alone."""
-    found: list[Step] = []
+    found: list[ValueStep] = []
     for one in reversed(values):
         if one.value is None or isinstance(one.value, msgspec.UnsetType):
             continue
         number = _number(one.value)
         if number is None:
             return ""
-        found.append(Step(one.origin.updated_at, number))
+        found.append(ValueStep(one.origin.updated_at, number))
     return step_chart(found, clock.now()) if len(found) > 1 else ""
 
 

@@ -26,7 +26,7 @@ REASON_LENGTH = 200
 COLUMNS = ("read", "stored", "repeated", "expired", "quarantined")
 
 
-class Run:
+class LedgerRun:
     """The action of one call of the command."""
 
     def __init__(self, command: BaseCommand) -> None:

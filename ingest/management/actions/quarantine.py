@@ -40,7 +40,7 @@ ON CONFLICT (name) DO UPDATE SET started_at = excluded.started_at, outcome = exc
 """  # noqa: S608 - a constant
 
 
-class Run:
+class QuarantineRun:
     """The action of one call of the command."""
 
     def __init__(self, command: BaseCommand) -> None:

@@ -41,6 +41,6 @@ class Command(BaseCommand):
         finished.add_argument("--why", required=True, help="the reason; it is shown")
 
     def handle(self, *_: Any, **options: Any) -> None:
-        from ingest.management.actions.ledger import Run
+        from ingest.management.actions.ledger import LedgerRun
 
-        Run(self).handle(**options)
+        LedgerRun(self).handle(**options)

@@ -39,9 +39,9 @@ class Command(BaseCommand):
         resume.add_argument("--partition", type=whole(0, 2**31 - 1), help="only this partition")
 
     def handle(self, *_: Any, **options: Any) -> None:
-        from ingest.management.actions.quarantine import Run
+        from ingest.management.actions.quarantine import QuarantineRun
 
-        Run(self).handle(**options)
+        QuarantineRun(self).handle(**options)
 
 
 def _filters(add: Any) -> None:

@@ -13,7 +13,7 @@ from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 
 from history.admin.parts.cards import title
-from history.admin.parts.clerk.picture import Day, day_bars
+from history.admin.parts.clerk.picture import DayBar, day_bars
 from history.entities import ENTITIES, Entity
 from history.models import ArchivedDay, SealedDay
 from history.record import ChangeType
@@ -59,7 +59,7 @@ def of_timeline(
     for state, day in _states(kinds, last):
         marks[state].add(day)
     days = [
-        Day(
+        DayBar(
             day,
             [its.get(one.name, 0) for one in kinds],
             url(day),

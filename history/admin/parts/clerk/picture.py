@@ -13,14 +13,14 @@ MARKS = {"gone": (0, 5), "lost": (6, 5), "packed": (61, 3), "archived": (65, 3)}
 WITH_MARKS = 68
 
 
-class Step(NamedTuple):
+class ValueStep(NamedTuple):
     """A number from a moment on."""
 
     at: datetime
     number: float
 
 
-class Day(NamedTuple):
+class DayBar(NamedTuple):
     """counts: versions by kind, in the order of the kinds. url: where the day leads. text: the day
     in words. marks: of MARKS."""
 
@@ -35,7 +35,7 @@ class Day(NamedTuple):
         return sum(self.counts)
 
 
-def step_chart(steps: Sequence[Step], until: datetime) -> SafeString:
+def step_chart(steps: Sequence[ValueStep], until: datetime) -> SafeString:
     """A line that stays until the next step. The table next to it has the numbers."""
     low = min(one.number for one in steps)
     high = max(one.number for one in steps)
@@ -58,7 +58,7 @@ def step_chart(steps: Sequence[Step], until: datetime) -> SafeString:
     )
 
 
-def day_bars(days: Sequence[Day], first: date, last: date) -> SafeString:
+def day_bars(days: Sequence[DayBar], first: date, last: date) -> SafeString:
     """A bar for each day, its parts by kind from below; each bar is a link. The table next to it
     has the same links, for the keyboard and screen readers."""
     step = WIDTH / max(1, (last - first).days + 1)
@@ -80,7 +80,7 @@ def day_bars(days: Sequence[Day], first: date, last: date) -> SafeString:
     )
 
 
-def _bar(one: Day, x: float, step: float, most: int) -> SafeString:
+def _bar(one: DayBar, x: float, step: float, most: int) -> SafeString:
     width = max(1.5, min(step * 0.8, 24))
     parts: list[tuple[str, str, str]] = []
     top = HEIGHT - 1.0
