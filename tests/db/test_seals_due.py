@@ -8,7 +8,7 @@ import pytest
 from django.conf import settings
 
 from annals import env
-from annals.management.actions.partitions import Run
+from annals.management.actions.partitions import PartitionsRun
 from history.base import clock
 from history.daily import days
 from history.daily.canonical import Connection
@@ -223,7 +223,7 @@ def test_no_other_run_begins_between_the_steps_of_a_run(monkeypatch: pytest.Monk
     """It would take the lock, and this run would end before it has sealed and said what it did."""
     read_all_to_end()
     fill(8)
-    sealing = Run._seal_due
+    sealing = PartitionsRun._seal_due
     got = []
     with raw() as other:
 
