@@ -231,7 +231,7 @@ def test_no_other_run_begins_between_the_steps_of_a_run(monkeypatch: pytest.Monk
             got.append(other.execute("SELECT pg_try_advisory_lock(%s)", [RUN_LOCK]).fetchone())
             sealing(*given)
 
-        monkeypatch.setattr(Run, "_seal_due", seal_due)
+        monkeypatch.setattr(PartitionsRun, "_seal_due", seal_due)
         code, _, said = run("maintain")
     assert (code, said, got) == (0, "", [(False,)])
     assert sealed() == [ago(8).date()]
