@@ -7,6 +7,7 @@ import resource
 import time
 from collections.abc import Iterator, Sequence
 from datetime import UTC, date, datetime, timedelta
+from datetime import time as clock
 from itertools import cycle, islice
 from typing import Any
 
@@ -23,18 +24,19 @@ from benchmarks.timeline import READER, _timed
 from benchmarks.timeline_data import BATCH, _copy, _environment, _families
 from history import packing, timeline
 from history.daily import days
-from history.daily.window import EPOCH, MICROSECONDS_PER_DAY
-from history.entities import BY_TABLE, root
+from history.daily.window import EPOCH, MICROSECONDS_PER_DAY, Window
+from history.entities import BY_TABLE, ENTITIES, root
 from history.partitions import catalog
 from history.record import Record
 from history.timeline import Query
+from ingest.source.decode import decode
 from ingest.source.message import Message
 
 ROOT = root()
 NAME = "annals_pack"
 BIG, BIG_VERSIONS = "BIG", 10_000
 READ, READ_VERSIONS, READ_DAYS = 60, 120, 6
-GOALS = {9: 150.0, 2: 220.0}
+GOALS = {2: 220.0, 9: 150.0}  # the first one trains the dictionary
 
 Figures = dict[str, Any]
 
@@ -79,12 +81,29 @@ def _measure(conninfo: str, versions: int) -> Figures:
             packing.pack(plain, ROOT, day)
         plain.execute("VACUUM (ANALYZE)")
         after = _pages()
+        figures["share"] = _share(plain, today - timedelta(days=25), versions)
         began = time.perf_counter()
         done = packing.unpack(plain, ROOT, sized[9])
         figures["unpack"] = round(done.rows / (time.perf_counter() - began))
     figures["pages"] = {name: (before[name], after[name]) for name in before}
     figures["memory"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
     return figures
+
+
+def _share(plain: psycopg.Connection[Any], day: date, messages: int) -> float:
+    """Bytes of a packed day of all simulated kinds for each byte of the plain one."""
+    start, window = datetime.combine(day, clock(), UTC), Window.at(datetime.now(UTC), 90, 14)
+    sent = islice(stream(1, start, step=timedelta(days=1) / messages), messages)
+    for entity in ENTITIES:
+        days.create(plain, entity.table, day)
+    _store(plain, (decode(Message(m.topic, 0, 0, 0, m.key, m.value), window) for m in sent))
+    before = sum(packing.pack(plain, entity, day).before for entity in ENTITIES)
+    plain.execute("VACUUM")  # frees the pages that COPY asked for and did not use
+    after = plain.execute(
+        "SELECT sum(pg_total_relation_size(name::regclass))::bigint FROM unnest(%s::text[]) name",
+        [[days.partition_name(entity.table, day) for entity in ENTITIES]],
+    ).fetchone()
+    return round((after[0] if after else 0) / before, 3)
 
 
 def _again(messages: int) -> dict[str, int]:
@@ -223,6 +242,7 @@ def _print(figures: Figures) -> None:
     for name, (before, after) in figures["pages"].items():
         table.add_row(name, *map(str, (before["p50"], before["p95"], after["p50"], after["p95"])))
     console.print(table)
+    console.print(f"A day of all kinds, packed to plain: {figures['share']}")
     console.print(f"Unpacked a second: {figures['unpack']:,}")
     console.print("Messages a second: {new:,}, read again: {packed:,}".format(**figures["again"]))
     for target in figures["targets"]:

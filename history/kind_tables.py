@@ -42,12 +42,12 @@ def create_missing(
 
 # In no model: Django neither writes nor reads blocks. They are compressed already.
 _COLUMNS = """
-ALTER TABLE {table} ALTER data DROP NOT NULL, ADD moments int8[], ADD versions int4[],
-    ADD source bytea, ADD sources text, ADD packed bytea, ADD unpacked int4;
+ALTER TABLE {table} ALTER data DROP NOT NULL, ADD unpacked int4, ADD keys bytea,
+    ADD versions int4[], ADD names varchar, ADD packed bytea;
 ALTER TABLE {table} ALTER packed SET STORAGE EXTERNAL
 """
 _HAS_COLUMNS = """
-SELECT EXISTS (SELECT FROM pg_attribute WHERE attrelid = %s::regclass AND attname = 'packed')
+SELECT EXISTS (SELECT FROM pg_attribute WHERE attrelid = %s::regclass AND attname = 'keys')
 """
 
 

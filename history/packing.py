@@ -7,12 +7,13 @@ short transaction. Until then nothing is changed, so a run that is killed leaves
 import hashlib
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 from itertools import groupby, islice
 from operator import itemgetter
-from typing import Any, Final
+from typing import Final
 
 import psycopg
 from django.conf import settings
@@ -32,8 +33,9 @@ from history.daily.canonical import (
     encode,
     encoded,
     fields,
+    once,
     order,
-    timestamp,
+    stream,
 )
 from history.daily.days import DayState, DayTable
 from history.entities import Entity
@@ -53,7 +55,8 @@ LATE_SHARE: Final = 0.01
 # A dictionary is trained anew when a day got larger by this share than the first one with it.
 WORSE: Final = 1.1
 SAMPLES: Final = 4_000
-ROWS_AT_ONCE: Final = 10_000
+ROWS_AT_ONCE: Final = 10_000  # until the next report
+_EPOCH: Final = 946_684_800_000_000  # of COPY's moments: 2000, in microseconds since 1970
 
 
 class NotPackable(Complaint, RuntimeError):
@@ -142,28 +145,21 @@ def pack(
 
 
 def unpack(
-    connection: Connection,
-    entity: Entity,
-    day: date,
-    *,
-    rate: int = 0,
-    progress: ReportRows = lambda _: None,
+    connection: Connection, entity: Entity, day: date, *, progress: ReportRows = lambda _: None
 ) -> Done:
     """Make the rows of a packed day plain again; otherwise as pack()."""
-    return _Rewrite(connection, entity, day, rate, progress).unpack()
+    return _Rewrite(connection, entity, day, 0, progress).unpack()
 
 
+@dataclass(frozen=True, slots=True)
 class _Rewrite:
     """One call of pack() or unpack()."""
 
-    def __init__(
-        self, connection: Connection, entity: Entity, day: date, rate: int, progress: ReportRows
-    ) -> None:
-        self._connection = connection
-        self._entity = entity
-        self._day = day
-        self._rate = rate
-        self._progress = progress
+    _connection: Connection
+    _entity: Entity
+    _day: date
+    _rate: int
+    _progress: ReportRows
 
     def pack(self) -> Done:
         place = self._place()
@@ -237,69 +233,70 @@ class _Rewrite:
     ) -> tuple[int, int]:
         """Write the rows of the day to its new table. Returns the bytes of blocks, and of the
         documents in them. read: gets what is read of the day."""
-        names = [*columns(self._entity), *stored.BLOCK]
-        query = sql.SQL("COPY {} ({}) FROM STDIN").format(
-            place.new, sql.SQL(", ").join(map(sql.Identifier, names))
-        )
-        packed = unpacked = done = reported = 0
+        packed = unpacked = reported = 0
         began = time.monotonic()
-        waiting: list[tuple[Row, Stored | None]] = []
-        for _, rows in groupby(self._rows(place, read), itemgetter(0)):
-            together = list(rows)
-            waiting += form(together)
-            done += len(together)
-            if len(waiting) >= ROWS_AT_ONCE:
-                self._write(query, waiting)
-                waiting = []
-                self._progress(done - reported)
-                reported = done
-                if self._rate:
-                    time.sleep(max(0.0, done / self._rate - (time.monotonic() - began)))
-            for _, block in waiting[-len(together) :]:
-                if block is not None:
-                    packed, unpacked = packed + len(block.packed), unpacked + block.unpacked
-        self._write(query, waiting)
-        self._progress(done - reported)
+
+        def made(rows: Iterator[Row]) -> Iterator[tuple[Row, Stored | None]]:
+            nonlocal packed, unpacked, reported
+            for _, of_document in groupby(rows, itemgetter(0)):
+                for row, block in form(list(of_document)):
+                    yield row, block
+                    if block is not None:
+                        packed, unpacked = packed + len(block.packed), unpacked + block.unpacked
+                if read.rows - reported >= ROWS_AT_ONCE:
+                    self._progress(read.rows - reported)
+                    reported = read.rows
+                    if self._rate:
+                        time.sleep(max(0.0, reported / self._rate - (time.monotonic() - began)))
+            self._progress(read.rows - reported)
+
+        # Read in a session of its own: so the server reads, this process packs, and the server
+        # writes at the same time, and one COPY fills the pages.
+        info = self._connection.info
+        with closing(psycopg.connect(info.dsn, password=info.password, autocommit=True)) as reader:
+            self._write(place.new, made(self._rows(reader, place, read)))
         return packed, unpacked
 
     def _compare(self, new: sql.Identifier, read: Digest) -> None:
         """Raises WrongRowsError."""
-        built = digest(self._connection, self._entity, new)
+        built = digest(self._connection, self._entity, once(self._entity, new))
         if (built.rows, built.finish()) != (read.rows, read.finish()):
             raise WrongRowsError(
                 f"{self._entity.table} {self._day} stays as it is: what was built of it has other"
                 " versions. This is a defect of Annals; set ANNALS_PACK_AFTER_DAYS=0 and report it"
             )
 
-    def _rows(self, place: DayTable, read: Digest) -> Iterator[Row]:
-        """The rows of a day in the canonical order. The server hashes those that are not packed,
-        in the same statement: no row can come between the digest and the copy."""
-        connection, entity = self._connection, self._entity
-        query = sql.SQL(
-            "SELECT {}, CASE WHEN packed IS NULL THEN sha256({}) END, {} FROM {} ORDER BY {}"
-        ).format(
-            fields(entity),
-            encoded(entity),
-            sql.SQL(", ".join(stored.BLOCK)),
-            place.child,
-            order(connection, entity),
+    def _rows(self, connection: Connection, place: DayTable, read: Digest) -> Generator[Row]:
+        """The rows of a day in the canonical order, each document as bytes. The server hashes those
+        that are not packed, in the same statement: no row can come between the digest and the
+        copy."""
+        entity = self._entity
+        select = sql.SQL("{}, CASE WHEN packed IS NULL THEN sha256({}) END").format(
+            fields(entity), encoded(entity)
         )
-        dictionaries.read(connection)
-        with psycopg.ServerCursor(connection, "annals_day") as cursor:
-            cursor.itersize = ROWS_AT_ONCE
-            cursor.execute(query, binary=True)
-            # A version of a block has its document where a plain row has the hash.
-            for *row, text, last in stored.logical(entity.table, cursor):
-                version = (*row, last if text is None else text)
-                row_hash = hashlib.sha256(encode(version)).digest() if text is None else last
-                read.add(row[0], row[1], row_hash)
-                yield version
+        source, by = once(entity, place.child), order(connection, entity)
+        # A version of a block has its document where a plain row has the hash.
+        for *row, text, last in stream(connection, entity, source, select, ("bytea", "bytea"), by):
+            version = (*row, last if text is None else text)
+            row_hash = hashlib.sha256(encode(version)).digest() if text is None else last
+            read.add(row[0], row[1], row_hash)
+            yield version
 
-    def _write(self, query: sql.Composed, rows: Iterable[tuple[Row, Stored | None]]) -> None:
+    def _write(self, new: sql.Identifier, rows: Iterable[tuple[Row, Stored | None]]) -> None:
+        """COPY takes the bytes of a document for JSONB, and a number for a moment."""
+        names = [*columns(self._entity), *stored.BLOCK]
+        query = sql.SQL("COPY {} ({}) FROM STDIN (FORMAT BINARY)").format(
+            new, sql.SQL(", ").join(map(sql.Identifier, names))
+        )
+        child = () if self._entity.parent is None else ("text",)
+        types = ["text", "int4", "int8", "text", "text", "int4", *child, "bytea", *stored.TYPES]
+        empty = (None,) * len(stored.BLOCK)
         with self._connection.cursor() as cursor, cursor.copy(query) as copy:
-            for (id, version, moment, *rest), block in rows:
-                parts = (None,) * len(stored.BLOCK) if block is None else _texts(block)
-                copy.write_row((id, version, timestamp(moment), *rest, *parts))
+            copy.set_types(types)
+            for (id, version, moment, *rest, text), block in rows:
+                data = None if text is None else b"\1" + text
+                own = (id, version, moment - _EPOCH, *rest, data)
+                copy.write_row((*own, *(empty if block is None else block)))
 
     def _add_late(self, old: DayTable) -> None:
         """Add the rows that came while the new table was built, when nobody can write any more.
@@ -378,16 +375,6 @@ class _Rewrite:
         if first is None:
             known.update(ratio=ratio)
         elif ratio > WORSE * first:
-            with self._connection.transaction():  # the day is packed now
-                rows = islice(self._rows(place, Digest()), 0, 4 * SAMPLES, 4)
-                documents = [row[-1].encode() for row in rows]
+            with closing(self._rows(self._connection, place, Digest())) as rows:  # packed now
+                documents = [row[-1] for row in islice(rows, 0, 4 * SAMPLES, 4)]
             self._train(documents)
-
-
-def _texts(block: Stored) -> tuple[Any, ...]:
-    """The columns of a block in the form of COPY."""
-    return tuple(_array(part) if isinstance(part, list) else part for part in block)
-
-
-def _array(numbers: list[int]) -> str:
-    return f"{{{','.join(map(str, numbers))}}}"

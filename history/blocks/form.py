@@ -7,6 +7,7 @@ their numbers, and their times do not go back.
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Iterator, Sequence
 from datetime import date
 from typing import Any, Final, NamedTuple
@@ -23,12 +24,13 @@ LEVEL: Final = 6
 # No document has a line feed: PostgreSQL's text of JSONB escapes it in texts, and has no other.
 BETWEEN: Final = b"\n"
 # Documents of deletions that have none stay as they are: SQL looks for them.
-NOTHING: Final = "null"
-NUMBER: Final = 4  # bytes, of the dictionary
+NOTHING: Final = b"null"
+NUMBER: Final = 4  # bytes, of the dictionary, in the place of the first ones of zstd, always these:
+_MAGIC: Final = zstandard.FRAME_HEADER
 
 Row = tuple[Any, ...]
 """A row as history.daily.canonical.fields selects it: id, version, microseconds, client, author,
-type, the application of a child, the text of the document."""
+type, the application of a child, the text of the document; here as bytes."""
 
 
 class DamagedBlockError(Complaint, RuntimeError):
@@ -39,18 +41,17 @@ class DamagedBlockError(Complaint, RuntimeError):
 
 
 class Stored(NamedTuple):
-    """The columns that a block has and a plain row lacks. moments: of all versions, microseconds
-    since 1970; None where there is one. versions: their numbers; None where they follow one
-    another. sources: lines of type, client and author, with tabs between them; source: of each
-    version the number of its line; None: all have those of the row. unpacked: bytes of the
-    documents."""
+    """The columns that a block has and a plain row lacks. unpacked: bytes of the documents. keys:
+    of each version but the newest, in their order, eight bytes: five with the microseconds until
+    the newest, its type, its client, its author; None where there is one version. names: lines,
+    whose numbers are these clients and authors, an empty one for no author; 0: that of the row.
+    versions: all numbers; None where they follow one another."""
 
-    moments: list[int] | None
-    versions: list[int] | None
-    source: bytes | None
-    sources: str | None
-    packed: bytes
     unpacked: int
+    keys: bytes | None
+    versions: list[int] | None
+    names: str | None
+    packed: bytes
 
 
 class Packer:
@@ -68,59 +69,58 @@ class Packer:
         newest = rows[-1]
         if newest[-1] == NOTHING:
             return newest, None
-        text = BETWEEN.join(row[-1].encode() for row in rows)
-        packed = self._number + self._compress(text)
-        moments = versions = source = sources = None
+        text = BETWEEN.join([row[-1] for row in rows])
+        packed = self._number + self._compress(text)[len(_MAGIC) :]
+        keys = versions = None
+        names: dict[str, int] = {}
         if len(rows) > 1:
-            moments = [row[2] for row in rows]
+            _, number, moment, client, author, *_ = newest
+            made = []
+            for row in rows[:-1]:
+                key = moment - row[2] << 8 | row[5]
+                for name, own in ((row[3], client), (row[4], author)):
+                    place = 0 if name == own else names.setdefault(name or "", len(names) + 1)
+                    key = key << 8 | place
+                made.append(key)
+            keys = struct.pack(f">{len(made)}q", *made)
             numbers = [row[1] for row in rows]
-            if numbers != list(range(newest[1] - len(rows) + 1, newest[1] + 1)):
+            if numbers != list(range(number - len(made), number + 1)):
                 versions = numbers
-            given = [f"{row[5]}\t{row[3]}\t{row[4] or ''}" for row in rows]
-            places = {each: place for place, each in enumerate(dict.fromkeys(given))}
-            if len(places) > 1:
-                source = bytes(places[each] for each in given)
-                sources = "\n".join(places)
-        stored = Stored(moments, versions, source, sources, packed, len(text))
+        stored = Stored(len(text), keys, versions, "\n".join(names) if names else None, packed)
         return (*newest[:-1], None), stored
 
 
 def cut(rows: Sequence[Row]) -> Iterator[Sequence[Row]]:
     """The rows of one document and day, in the order of number and time, as blocks."""
     begin = size = 0
+    before, was_alone = rows[0], False
     for place, row in enumerate(rows):
-        before = rows[place - 1] if place > begin else None
         length = len(row[-1])
-        if before is not None and (
-            place - begin == MOST_VERSIONS
+        alone = row[-1] == NOTHING or _alone(*row[3:6])
+        if place and (
+            alone
+            or was_alone
+            or place - begin == MOST_VERSIONS
             or size + length > MOST_BYTES
             or row[2] < before[2]
             or row[6:-1] != before[6:-1]
-            or NOTHING in (row[-1], before[-1])
-            or _alone(row)
-            or _alone(before)
         ):
             yield rows[begin:place]
             begin, size = place, 0
         size += length
-    if begin < len(rows):
-        yield rows[begin:]
+        before, was_alone = row, alone
+    yield rows[begin:]
 
 
-def _alone(row: Row) -> bool:
-    """Whether its client or author would not be read again out of `sources`."""
-    return not {"\t", "\n"}.isdisjoint(row[3]) or not {"\t", "\n"}.isdisjoint(row[4] or "")
-
-
-def is_packed(block: Sequence[Any]) -> bool:
-    """Whether these are the columns of a block; a plain row has them empty."""
-    return block[4] is not None
+def _alone(client: str, author: str | None, type: int) -> bool:
+    """Whether these would not be read again out of `keys` and `names`."""
+    return "\n" in client or author == "" or "\n" in (author or "") or not 0 <= type < 256
 
 
 def documents(packed: bytes, dictionary: Dictionary | None) -> list[bytes]:
     """The documents in a block, in its order. Raises DamagedBlockError."""
     try:
-        return decompress(dictionary, packed[NUMBER:]).split(BETWEEN)
+        return decompress(dictionary, _MAGIC + packed[NUMBER:]).split(BETWEEN)
     except zstandard.ZstdError as error:
         raise DamagedBlockError(f"it cannot be unpacked: {error}") from None
 
@@ -129,22 +129,23 @@ def expand(row: Row, block: Sequence[Any], dictionary: Dictionary | None) -> lis
     """The rows in a block, as they were, in its order. Raises DamagedBlockError."""
     stored = Stored(*block)
     texts = documents(stored.packed, dictionary)
-    newest = row[1]
-    moments = stored.moments or [row[2]]
-    count = len(moments)
-    numbers = stored.versions or range(newest - count + 1, newest + 1)
-    if len(texts) != count or len(numbers) != count:
-        raise DamagedBlockError(f"it has {len(texts)} documents for {count} versions")
-    id, rest = row[0], row[6:-1]
-    given = [(row[3], row[4], row[5])] * count
-    if stored.source is not None:
-        lines = [line.split("\t") for line in (stored.sources or "").split("\n")]
-        named = [(client, author or None, int(kind)) for kind, client, author in lines]
-        given = [named[place] for place in stored.source]
-    found = [
-        (id, number, moment, *source, *rest, text.decode())
-        for number, moment, source, text in zip(numbers, moments, given, texts, strict=True)
-    ]
-    if found[-1][:6] != row[:6]:  # some answers take these columns from the row
+    id, newest, moment, client, author, *_ = row
+    rest = row[6:-1]
+    names = (stored.names or "").split("\n")
+    clients, authors = [client, *names], [author, *(name or None for name in names)]
+    older = len(stored.keys or b"") // 8
+    numbers = stored.versions or range(newest - older, newest + 1)
+    if len(texts) != older + 1 or len(numbers) != older + 1:
+        raise DamagedBlockError(f"it has {len(texts)} documents for {older + 1} versions")
+    if numbers[-1] != newest:  # some answers take it from the row
         raise DamagedBlockError("its row is not its newest version")
-    return found
+    try:
+        keys = struct.unpack(f">{older}q", stored.keys or b"")
+        found = [
+            (id, number, moment - (key >> 24), clients[key >> 8 & 255], authors[key & 255],
+             key >> 16 & 255, *rest, text)
+            for number, key, text in zip(numbers, keys, texts, strict=False)
+        ]  # fmt: skip
+    except (struct.error, IndexError):
+        raise DamagedBlockError("its keys are not those of its versions") from None
+    return [*found, (*row[:-1], texts[-1])]

@@ -12,50 +12,56 @@ from psycopg import sql
 
 from history.blocks import dictionaries
 from history.blocks.dictionaries import Connection, Dictionary, MissingDictionaryError
-from history.blocks.form import NUMBER, DamagedBlockError, Row, documents, expand, is_packed
+from history.blocks.form import MOST_VERSIONS, NUMBER, DamagedBlockError, Row, documents, expand
 from history.entities import Entity
 
-BLOCK: Final = ("moments", "versions", "source", "sources", "packed", "unpacked")
-"""The columns of a block, in the order of history.blocks.form.Stored."""
-TYPES: Final = ("int8[]", "int4[]", "bytea", "text", "bytea", "int4")
+BLOCK: Final = ("unpacked", "keys", "versions", "names", "packed")
+"""The columns of a block, in the order of history.blocks.form.Stored; empty in a plain row."""
+TYPES: Final = ("int4", "bytea", "int4[]", "text", "bytea")
 
 EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+
+# The time of a version in `keys`, where its eight bytes begin.
+_MOMENT: Final = """updated_at
+    - ('x' || encode(substr(keys, {}, 5), 'hex'))::bit(40)::bigint * interval '1 microsecond'"""
+OLDEST: Final = _MOMENT.format(1)
+"""The time of the oldest version of a block, in SQL; NULL of a row with one version."""
 
 # Each version of a table, with the row that has it, which stored_at and stored_version name: bound
 # stored_at, or every day is read. position: of the version in its block, from 1.
 _VERSIONS: Final = """(
-    SELECT stored.id, stored.updated_at AS stored_at, stored.version AS stored_version,
-        {product} AS product, coalesce(one.position, 1)::int AS position,
-        stored.packed IS NOT NULL AS in_block, stored.data, stored.packed, stored.unpacked,
-        CASE WHEN one.moment IS NULL THEN stored.updated_at
-            ELSE 'epoch'::timestamptz + one.moment * interval '1 microsecond' END AS updated_at,
-        CASE WHEN one.moment IS NULL THEN stored.version ELSE coalesce(one.version,
-            stored.version - cardinality(stored.moments) + one.position::int) END AS version,
-        CASE WHEN stored.source IS NULL THEN stored.type
-            ELSE split_part(source.line, E'\\t', 1)::int END AS type,
-        CASE WHEN stored.source IS NULL THEN stored.client_id
-            ELSE split_part(source.line, E'\\t', 2)::varchar END AS client_id,
-        CASE WHEN stored.source IS NULL THEN stored.author
-            ELSE nullif(split_part(source.line, E'\\t', 3), '')::varchar END AS author
+    SELECT id, updated_at AS stored_at, version AS stored_version, {product} AS product, position,
+        packed IS NOT NULL AS in_block, data, packed, unpacked,
+        CASE WHEN start IS NULL THEN updated_at ELSE {moment} END AS updated_at,
+        CASE WHEN start IS NULL THEN version ELSE coalesce(versions[position],
+            version - octet_length(keys) / 8 - 1 + position) END AS version,
+        CASE WHEN start IS NULL THEN type ELSE get_byte(keys, start + 4) END AS type,
+        CASE WHEN coalesce(get_byte(keys, start + 5), 0) = 0 THEN client_id
+            ELSE split_part(names, E'\\n', get_byte(keys, start + 5))::varchar END AS client_id,
+        CASE WHEN coalesce(get_byte(keys, start + 6), 0) = 0 THEN author
+            ELSE nullif(split_part(names, E'\\n', get_byte(keys, start + 6)), '')::varchar END
+            AS author
     FROM {table} AS stored
-    LEFT JOIN LATERAL unnest(stored.moments, stored.versions)
-        WITH ORDINALITY AS one(moment, version, position) ON true
-    CROSS JOIN LATERAL (SELECT CASE WHEN stored.source IS NOT NULL THEN split_part(stored.sources,
-        E'\\n', get_byte(stored.source, one.position::int - 1) + 1) END AS line) AS source
+    CROSS JOIN LATERAL (
+        SELECT position, CASE WHEN 8 * position <= octet_length(keys) THEN 8 * position - 7 END
+            AS start
+        FROM generate_series(1, coalesce(octet_length(keys), 0) / 8 + 1) AS position LIMIT {most}
+    ) AS one
 )"""
 
 
 def versions(entity: Entity, table: str | None = None) -> str:
     """A subquery with each version of a table: the entity's, or another with its columns. Who does
     not ask for data and packed reads no document."""
-    product = "stored.product_instance_id" if entity.parent else "NULL::varchar"
-    return _VERSIONS.format(table=table or entity.table, product=product)
+    product = "product_instance_id" if entity.parent else "NULL::varchar"
+    words = {"moment": _MOMENT.format("start"), "most": MOST_VERSIONS}
+    return _VERSIONS.format(table=table or entity.table, product=product, **words)
 
 
 def logical(
     table: str,
     stored: Iterable[Sequence[Any]],
-    packed: Callable[[Row], Row] = lambda row: row,
+    packed: Callable[[Row], Row] | None,
 ) -> Iterator[Row]:
     """The rows of a table as versions. Those of one document must come together; they are given in
     the order of number and time if they come so, a block by its newest. stored: rows with the
@@ -69,10 +75,11 @@ def logical(
             yield from sorted(together, key=_place) if mixed else together
             together, mixed = [], False
         own, block = tuple(row[:-size]), row[-size:]
-        if is_packed(block):
+        if block[-1] is not None:
             mixed = True
             with _named(table, own[0], EPOCH + timedelta(microseconds=own[2])):
-                together += map(packed, expand(own, block, _dictionary(block[4])))
+                found = expand(own, block, _dictionary(block[-1]))
+                together += map(packed, found) if packed else found
         else:
             together.append(own)
     yield from sorted(together, key=_place) if mixed else together
@@ -115,6 +122,6 @@ def _place(row: Row) -> tuple[Any, ...]:
 
 def count(connection: Connection, source: sql.Composable) -> int:
     """How many versions a table has."""
-    query = "SELECT coalesce(sum(coalesce(cardinality(moments), 1)), 0)::bigint FROM {}"
+    query = "SELECT coalesce(sum(coalesce(octet_length(keys), 0) / 8 + 1), 0)::bigint FROM {}"
     row = connection.execute(sql.SQL(query).format(source)).fetchone()
     return int(row[0]) if row else 0

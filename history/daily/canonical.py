@@ -46,17 +46,25 @@ def order(connection: Connection, rows: DayRows) -> sql.SQL:
     return sql.SQL(", ".join(parts))
 
 
+def once(entity: Entity, table: sql.Composable) -> sql.Composed:
+    """The rows of a table that is on this server, each with the text of its document, which is then
+    made once, however often `fields` and `encoded` name it."""
+    names = ["data::text AS data" if name == "data" else name for name in columns(entity)]
+    selected = ", ".join([*names, *stored.BLOCK])
+    return sql.SQL("(SELECT {} FROM {} OFFSET 0) AS made").format(sql.SQL(selected), table)
+
+
 def encode(row: Sequence[Any]) -> bytes:
-    """The canonical bytes of one row, selected with `fields`."""
+    """The canonical bytes of one row, selected with `fields`; a text may be given as its bytes."""
     parts = []
     for value in row:
-        if value is None:
-            parts.append(b"-")
-        elif isinstance(value, str):
-            data = value.encode()
-            parts.append(b"%d:%b" % (len(data), data))
-        else:
+        if type(value) is int:
             parts.append(b"%d" % value)
+        elif value is None:
+            parts.append(b"-")
+        else:
+            data = value if type(value) is bytes else value.encode()
+            parts.append(b"%d:%b" % (len(data), data))
     return b",".join(parts)
 
 
@@ -135,10 +143,11 @@ def versions(
     data: str = "text",
 ) -> Generator[Row]:
     """The rows of a table of versions as `fields` selects them, in the canonical order, or as they
-    come; streamed. data: bytea for the bytes of documents that are not packed. Close it, to use the
-    connection again. Raises DamagedBlockError."""
+    come; streamed. data: bytea for the bytes of documents. Close it, to use the connection again.
+    Raises DamagedBlockError."""
     by = order(connection, entity) if ordered else None
-    return _stream(connection, entity, source, (fields(entity), data), by, lambda row: row)
+    packed = _with_text if data == "text" else None
+    return stream(connection, entity, source, fields(entity), (data,), by, packed)
 
 
 def hashes(
@@ -148,14 +157,12 @@ def hashes(
     bytes, in the canonical order; as `versions`. The server hashes the rows that are not packed."""
     if isinstance(rows, Entity):
         *names, _ = columns(rows)
-        key, rest = names[:3], names[3:]
-        parts = [_MICROSECONDS.format(name) if name == "updated_at" else name for name in key]
-        parts += [f"CASE WHEN packed IS NOT NULL THEN {name} END" for name in rest]
+        parts = [_MICROSECONDS.format(name) if name == "updated_at" else name for name in names]
         plain = sql.SQL("{}, CASE WHEN packed IS NULL THEN sha256({}) END").format(
             sql.SQL(", ".join(parts)), encoded(rows)
         )
         by = order(connection, rows)
-        for row in _stream(connection, rows, source, (plain, "bytea"), by, _hashed):
+        for row in stream(connection, rows, source, plain, ("bytea",), by, _hashed):
             yield row[0], row[1], row[-1]
         return
     query = sql.SQL(
@@ -166,16 +173,18 @@ def hashes(
         yield from copy.rows()
 
 
-def _stream(
+def stream(
     connection: Connection,
     entity: Entity,
     source: sql.Composable,
-    wanted: tuple[sql.Composable, str],
+    select: sql.Composable,
+    last: Sequence[str],
     by: sql.Composable | None,
-    packed: Callable[[Row], Row],
+    packed: Callable[[Row], Row] | None = None,
 ) -> Generator[Row]:
-    """wanted: the select list of plain rows, and the type of the last of it."""
-    select, last = wanted
+    """As `versions`. select: of plain rows: `fields` but for the document, then what has the types
+    `last`; a version of a block has its document as the last, and becomes what packed makes of
+    it."""
     query = sql.SQL("COPY (SELECT {}, {} FROM {}{}) TO STDOUT (FORMAT BINARY)").format(
         select,
         sql.SQL(", ".join(stored.BLOCK)),
@@ -186,9 +195,13 @@ def _stream(
     child = () if entity.parent is None else ("text",)
     with connection.cursor() as cursor, cursor.copy(query) as copy:
         copy.set_types(
-            ["text", "int4", "int8", "text", "text", "int4", *child, last, *stored.TYPES]
+            ["text", "int4", "int8", "text", "text", "int4", *child, *last, *stored.TYPES]
         )
         yield from stored.logical(entity.table, copy.rows(), packed)
+
+
+def _with_text(row: Row) -> Row:
+    return (*row[:-1], row[-1].decode())
 
 
 def _hashed(row: Row) -> Row:

@@ -7,7 +7,7 @@ from functools import partial
 import pytest
 from django.db import connection
 
-from history.capacity.loads import measured
+from history.capacity.loads import PACKED_SHARE, measured
 from history.partitions import catalog
 from tests.db import simulated
 from tests.db.commands import printed
@@ -64,4 +64,4 @@ def test_packed_days_need_a_share_of_plain_ones() -> None:
     words = ("--rps", "200", "--json")
     plain = json.loads(capacity(*words, "--pack-after-days", "0"))["total"]["total"]
     packed = json.loads(capacity(*words))["total"]["total"]
-    assert packed == pytest.approx(plain * (4 + 87 * 0.08) / 91)
+    assert packed == pytest.approx(plain * (4 + 87 * PACKED_SHARE) / 91)

@@ -166,7 +166,7 @@ def _blocks_not_looked_into(replace: Replace) -> None:
 
 def _swapped_uncompared(replace: Replace) -> None:
     pack = form.Packer.pack
-    replace(form.Packer, "pack", lambda self, rows: pack(self, [(*rows[0][:-1], "{}"), *rows[1:]]))
+    replace(form.Packer, "pack", lambda self, rows: pack(self, [(*rows[0][:-1], b"{}"), *rows[1:]]))
     replace(packing._Rewrite, "_compare", lambda *_: None)
 
 

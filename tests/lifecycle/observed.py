@@ -27,8 +27,8 @@ WHERE parent.relname = ANY(%s) ORDER BY 2
 """
 _ROWS = """
 SELECT '{table}', id, version, (extract(epoch FROM updated_at) * 1000000)::bigint AS at, client_id,
-       author, type, {application} AS application, data::text AS data, moments, versions, source,
-       sources, packed
+       author, type, {application} AS application, data::text AS data, keys, versions, names,
+       packed
 FROM {partition}
 """
 
@@ -133,19 +133,21 @@ class Observer:
         query = "SELECT content FROM pack_dictionary WHERE number = %s"
         [dictionary] = self._query(query, [int.from_bytes(row.packed[:4])]) or [None]
         data = dictionary and zstandard.ZstdCompressionDict(dictionary.content)
-        texts = zstandard.ZstdDecompressor(dict_data=data).decompress(row.packed[4:]).split(b"\n")
-        moments = row.moments or [row.at]
-        assert len(texts) == len(moments)
-        lines = (row.sources or "").split("\n")
-        for place, (text, at) in enumerate(zip(texts, moments, strict=True)):
-            number = row.version - len(moments) + 1 + place
-            said = (row.type, row.client_id, row.author)
-            if row.source is not None:
-                kind, client, author = lines[row.source[place]].split("\t")
-                said = (int(kind), client, author or None)
+        frame = b"\x28\xb5\x2f\xfd" + row.packed[4:]
+        texts = zstandard.ZstdDecompressor(dict_data=data).decompress(frame).split(b"\n")
+        keys, names = row.keys or b"", (row.names or "").split("\n")
+        assert len(keys) == 8 * (len(texts) - 1)
+        for place, text in enumerate(texts):
+            number, at = row.version - len(texts) + 1 + place, row.at
+            kind, client, author = row.type, row.client_id, row.author
+            if key := keys[8 * place : 8 * place + 8]:
+                at -= int.from_bytes(key[:5])
+                kind = key[5]
+                client = names[key[6] - 1] if key[6] else client
+                author = names[key[7] - 1] or None if key[7] else author
             yield Row(
                 *(row[0], row.id, row.versions[place] if row.versions else number, at),
-                *(said[1], said[2], said[0], row.application, canonical(text.decode())),
+                *(client, author, kind, row.application, canonical(text.decode())),
             )
 
     def _file(self, table: str, name: str) -> list[Row]:

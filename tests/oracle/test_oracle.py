@@ -228,17 +228,15 @@ def pack(draw: Any) -> None:
         rewrite = packing._Rewrite(plain, entity, day, 0, lambda _: None)
         rows = [row for row in canonical.versions(plain, entity, table) if not draw(LATE)]
         packer = Packer(draw(st.sampled_from([None, DICTIONARY])))
+        texts = [(*row[:-1], row[-1].encode()) for row in rows]
         made = [
-            packer.pack(block) for _, of in groupby(rows, itemgetter(0)) for block in cut(list(of))
+            packer.pack(block) for _, of in groupby(texts, itemgetter(0)) for block in cut(list(of))
         ]
         for id, version, at, *_ in rows:
             moment = stored_rows.EPOCH + timedelta(microseconds=at)
             query = sql.SQL("DELETE FROM {} WHERE (id, version, updated_at) = (%s, %s, %s)")
             plain.execute(query.format(table), [id, version, moment])
-        names = sql.SQL(", ").join(
-            map(sql.Identifier, (*canonical.columns(entity), *stored_rows.BLOCK))
-        )
-        rewrite._write(sql.SQL("COPY {} ({}) FROM STDIN").format(table, names), made)
+        rewrite._write(table, made)
         COUNTS["blocks"] += len(made)
 
 

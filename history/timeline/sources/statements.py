@@ -157,8 +157,8 @@ def rows(entity: Entity, found: Iterable[tuple[Any, ...]]) -> Read:
 
 # The columns that bounded() needs, of the row of a block or a plain one alone.
 OF_ROW = """version, updated_at, type, client_id, author, {product} AS product, data, id,
-    packed IS NOT NULL AS in_block, coalesce(cardinality(moments), 1) AS position, packed, unpacked,
-    updated_at AS stored_at, version AS stored_version"""
+    packed IS NOT NULL AS in_block, coalesce(octet_length(keys), 0) / 8 + 1 AS position, packed,
+    unpacked, updated_at AS stored_at, version AS stored_version"""
 
 
 @cache
@@ -170,6 +170,7 @@ def sql(text: str, entity: Entity, **parts: str) -> str:
     words = {
         "table": entity.table,
         "versions": stored.versions(entity),
+        "oldest": stored.OLDEST,
         "columns": OF_ROW.format(product=product),
         "product": product,
         "owner": application or "id",
@@ -221,7 +222,7 @@ _BELOW = """(
     UNION ALL
     SELECT * FROM {table} WHERE {owner} = %(id)s AND updated_at >= %(after_updated_at)s
         AND updated_at < %(high)s AND packed IS NOT NULL AND ({key}) >= ({after})
-        AND 'epoch'::timestamptz + moments[1] * interval '1 microsecond' <= %(after_updated_at)s
+        AND {oldest} <= %(after_updated_at)s
 )"""
 
 KEYS = """
@@ -244,7 +245,7 @@ _BY_BLOCK = """(
     SELECT {table}.* FROM unnest(%(of)s::varchar[], %(lows)s::timestamptz[],
         %(highs)s::timestamptz[], %(ends)s::timestamptz[]) AS span(of, low, high, next_day)
     JOIN {table} ON id = of AND updated_at >= low AND updated_at < next_day AND packed IS NOT NULL
-        AND high >= 'epoch'::timestamptz + moments[1] * interval '1 microsecond'
+        AND high >= {oldest}
     WHERE updated_at >= %(first)s AND updated_at < %(end)s
 )"""
 # All of a block together, so that it is sent once.
