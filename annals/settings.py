@@ -44,7 +44,6 @@ INSTALLED_APPS = [
 
 MIDDLEWARE = [
     "annals.access.responses.NoStore",
-    *(["annals.access.responses.ThisMachineOnly"] if env.UNASKED_DEMO in os.environ else []),
     "annals.observe.health.Probes",
     "django.middleware.security.SecurityMiddleware",
     "whitenoise.middleware.WhiteNoiseMiddleware",
@@ -123,7 +122,7 @@ OIDC_MAX_STATES = 4
 
 TRUSTED_PROXIES = address.trusted(ANNALS)
 AUTHENTICATION_BACKENDS = [
-    *(["annals.access.local_logins.DemoPasswords"] if ANNALS.demo else []),
+    *(["django.contrib.auth.backends.ModelBackend"] if ANNALS.demo else []),
     "annals.access.local_logins.BreakGlassLogins",
     "annals.access.oidc.backend.ProviderBackend",
 ]

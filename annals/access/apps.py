@@ -13,16 +13,13 @@ class AccessConfig(AppConfig):
     label = "access"
 
     def ready(self) -> None:
-        from django.contrib.auth.models import User
         from django.contrib.auth.signals import user_logged_in, user_logged_out
-        from django.db.models.signals import pre_delete
 
         from history.base.signals import begins, looks_back
         from history.labels import mark_changed
 
         user_logged_in.connect(lazy("annals.access.sessions.on_login"), weak=False)
         user_logged_out.connect(lazy("annals.access.sessions.on_logout"), weak=False)
-        pre_delete.connect(lazy("annals.access.models.before_deletion"), sender=User, weak=False)
         begins.connect(lazy("annals.access.journal.write.on_export"), weak=False)
         looks_back.connect(lazy("annals.access.journal.read.opened_before"), weak=False)
         mark_changed.connect(lazy("annals.access.journal.write.on_mark"), weak=False)

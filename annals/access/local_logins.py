@@ -6,8 +6,8 @@ from typing import Any, Final
 
 from django.conf import settings
 from django.contrib import auth
-from django.contrib.auth.backends import BaseBackend, ModelBackend
-from django.contrib.auth.hashers import PBKDF2PasswordHasher, check_password
+from django.contrib.auth.backends import BaseBackend
+from django.contrib.auth.hashers import PBKDF2PasswordHasher
 from django.contrib.auth.models import User
 from django.contrib.auth.tokens import PasswordResetTokenGenerator
 from django.core.exceptions import ValidationError
@@ -34,28 +34,6 @@ class DemoHasher(PBKDF2PasswordHasher):
     verifies what it made."""
 
     iterations = 1
-
-
-class DemoPasswords(ModelBackend):
-    """Passwords. Only a demo has this backend."""
-
-    def authenticate(
-        self,
-        request: HttpRequest | None,  # noqa: ARG002
-        username: str | None = None,
-        password: str | None = None,
-        **_: Any,
-    ) -> User | None:
-        """As Django's, but it stores no new hash: the web's login may change no password."""
-        user = User.objects.filter(username=username).first()
-        if user is None or not self.user_can_authenticate(user):
-            return None
-        return user if check_password(password, user.password) else None
-
-    def get_user(self, user_id: Any) -> User | None:
-        """The user of a session that a password began."""
-        user = login(user_id)
-        return user if user is not None and self.user_can_authenticate(user) else None
 
 
 class BreakGlassLogins(BaseBackend):

@@ -1,12 +1,10 @@
 """Who a login is at its provider, where it is logged in, and who looked at what."""
 
-from typing import Any, Final
+from typing import Final
 
-from django.contrib.admin.models import LogEntry
 from django.contrib.auth.models import User
 from django.contrib.postgres.functions import RandomUUID
 from django.db import models
-from django.db.models import ProtectedError
 from django.db.models.functions import Now
 from django.utils.translation import gettext_lazy as _
 from psqlextra.models import PostgresPartitionedModel
@@ -130,19 +128,3 @@ class JournalEntry(PostgresPartitionedModel):
     class PartitioningMeta:
         method = PostgresPartitioningMethod.RANGE
         key = ["at"]
-
-
-def before_deletion(instance: User, **_: Any) -> None:
-    """A receiver of pre_delete: refuses to delete a login with entries in the access journal or in
-    the admin's log. The database refuses it to the web; this is for commands, which run as the
-    owner. Raises ProtectedError."""
-    name = instance.get_username()
-    if (
-        LogEntry.objects.filter(user=instance).exists()
-        or JournalEntry.objects.filter(login=name).exists()
-    ):
-        raise ProtectedError(
-            f"{name} has entries in the access journal or in the admin's log, which would lose"
-            " their name: set is_active to False instead of deleting it.",
-            {instance},
-        )

@@ -14,7 +14,7 @@ from django.contrib.auth.models import AnonymousUser, User
 from django.contrib.sessions.backends.base import UpdateError
 from django.contrib.sessions.backends.db import SessionStore as DatabaseStore
 from django.contrib.sessions.models import Session
-from django.db.models import Exists, OuterRef, QuerySet
+from django.db.models import Exists, OuterRef
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.urls import NoReverseMatch, reverse
 from django.utils import timezone
@@ -31,10 +31,7 @@ PROVIDER: Final = "annals_provider"
 BEGAN: Final = "annals_began"
 SEEN: Final = "annals_seen"
 CONFIRMED: Final = "annals_confirmed"
-# Why the login page is shown: a parameter of its address, for the sentence there.
-OVER: Final = "over"
 LEFT_BEHIND: Final = "annals_left_behind"
-IDLE, OLD, LEFT = "idle", "old", "provider"
 POLL: Final = "X-Annals-Poll"  # the header of what a page asks while nobody does anything
 # Writing the session on each request would cost more than the request.
 NOTE_EVERY_SECONDS: Final = 60.0
@@ -87,10 +84,10 @@ class SessionLimits:
             now = time.time()
             began = session.setdefault(BEGAN, now)
             seen = session.get(SEEN, now)
-            if (over := _over(began, seen, now)) is not None:
+            if _is_over(began, seen, now):
                 auth.logout(request)
                 if _is_page(request):
-                    return to_login(over, request.get_full_path())
+                    return to_login(request.get_full_path())
             elif (renewal := self._renewal(request, now)) is not None:
                 return renewal
             elif SEEN not in session or (
@@ -142,21 +139,19 @@ def ask_again(session_key: str) -> None:
         session.save()
 
 
-def _over(began: float, seen: float, now: float) -> str | None:
-    """Why a session is over; None: it is not."""
+def _is_over(began: float, seen: float, now: float) -> bool:
     limits = settings.ANNALS
-    if now - began > limits.session_hours * 3600:
-        return OLD
-    return IDLE if now - seen > limits.session_idle_minutes * 60 else None
+    idle = now - seen > limits.session_idle_minutes * 60
+    return idle or now - began > limits.session_hours * 3600
 
 
 def _interval() -> float:
     return float(settings.ANNALS.session_renew_minutes * 60)
 
 
-def to_login(over: str, following: str) -> HttpResponseRedirect:
-    """To the login page, which says why (OVER), and after the login to `following`."""
-    query = urlencode({"next": following, OVER: over})
+def to_login(following: str) -> HttpResponseRedirect:
+    """To the login page, which says that a login has ended, and from there to `following`."""
+    query = urlencode({"next": following, "over": 1})
     return HttpResponseRedirect(f"{reverse('admin:login')}?{query}")
 
 
@@ -171,27 +166,19 @@ def _is_page(request: HttpRequest) -> bool:
     )
 
 
-ROWS_AT_ONCE: Final = 10_000
 # A login stores its provider session before its session is complete.
 BEGINS: Final = timedelta(hours=1)
 
 
 def remove_ended(now: datetime) -> int:
     """Remove expired sessions, provider sessions without a session, and used logout tokens that
-    count no more. Returns the number of rows. Each statement is a short transaction of its own."""
+    count no more. Returns the number of rows."""
     live = Session.objects.filter(session_key=OuterRef("session_key"), expire_date__gte=now)
     return sum(
-        _remove(rows)
+        rows.delete()[0]
         for rows in (
             Session.objects.filter(expire_date__lt=now),
             ProviderSession.objects.filter(~Exists(live), began__lt=now - BEGINS),
             LogoutToken.objects.filter(until__lt=now),
         )
     )
-
-
-def _remove(rows: QuerySet[Any]) -> int:
-    removed = 0
-    while keys := list(rows.values_list("pk", flat=True)[:ROWS_AT_ONCE]):
-        removed += rows.filter(pk__in=keys).delete()[0]
-    return removed

@@ -22,6 +22,8 @@ SESSION: Final[Mapping[str, str]] = {
     "standard_conforming_strings": "on",
     "array_nulls": "on",
     "temp_buffers": "8MB",
+    # To compile a plan over all days can take longer than to run it.
+    "jit": "off",
     "local_preload_libraries": "",
     "default_table_access_method": "heap",
     # In a cluster (docs/citus.md) a session opens one connection to each node, not sixteen, as

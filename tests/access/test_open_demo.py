@@ -9,13 +9,10 @@ from typing import Any
 import msgspec
 import pytest
 from django.contrib.auth.models import User
-from django.http import HttpRequest, HttpResponse
 
 from annals import start
 from annals.access import roles
-from annals.access.responses import ThisMachineOnly
 from annals.embedded.postgres import Postgres
-from annals.env import UNASKED_DEMO, Settings
 from tests.access.web import ROOT
 from tests.processes import own_database, server
 
@@ -65,37 +62,6 @@ def test_a_web_that_others_reach_does_not_own_the_tables(server: Postgres, tmp_p
         )  # fmt: skip
     assert done.returncode != 0
     assert "Give it a login of its own with `annals grants`" in done.stderr
-
-
-def test_what_nobody_asked_for_answers_this_machine_only(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Whatever server runs it: those that are not ours listen where they like."""
-    monkeypatch.setenv(UNASKED_DEMO, "not yet")
-    for name in (UNASKED_DEMO, "ANNALS_DEMO"):
-        monkeypatch.delenv(name)
-    start._start_missing(Settings(home=tmp_path), "help")
-    done = subprocess.run(
-        [sys.executable, "-c", "from annals.settings import MIDDLEWARE as m; print(m)"],
-        cwd=ROOT, env=os.environ, capture_output=True, text=True,
-    )  # fmt: skip
-    assert "annals.access.responses.ThisMachineOnly" in done.stdout, done.stderr
-
-
-@pytest.mark.parametrize(
-    "peer, answer",
-    [
-        *(("127.0.0.1", 200), ("127.8.0.1", 200), ("::1", 200), ("::ffff:127.0.0.1", 200)),
-        *(("192.0.2.2", 403), ("::ffff:192.0.2.2", 403), ("2001:db8::1", 403)),
-        *(("", 403), ("localhost", 403)),
-    ],
-)
-def test_only_the_other_end_of_the_connection_counts(peer: str, answer: int) -> None:
-    request = HttpRequest()
-    request.META = {"REMOTE_ADDR": peer, "HTTP_X_FORWARDED_FOR": "127.0.0.1"}
-    found = ThisMachineOnly(lambda _: HttpResponse())(request)
-    assert found.status_code == answer
-    assert answer == 200 or b"Set DATABASE_URL for production" in found.content
 
 
 def test_migrate_in_production_switches_off_the_logins_of_a_demo(db: None, settings: Any) -> None:

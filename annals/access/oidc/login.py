@@ -194,7 +194,7 @@ class Callback(OIDCAuthenticationCallbackView):  # type: ignore[misc] # untyped 
         log.warning("login at %s refused: %.100r", self.provider, error)
         super().get(request)  # ends the session
         if error in MUST_SEE:
-            return sessions.to_login(sessions.LEFT, self._next)
+            return sessions.to_login(self._next)
         return _refused(request, refusal, self._next)
 
     def login_success(self) -> HttpResponse:
