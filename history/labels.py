@@ -269,9 +269,9 @@ def _declared(kind: str, label: DeclaredLabel) -> FieldLabel:
     return FieldLabel(
         entity=kind,
         path=label.path,
-        russian=label.russian,
-        english=label.english,
+        russian=label.ru or label.en or "",
+        english=label.en or "",
         kind=label.kind,
-        words={value: dict(names) for value, names in label.words},
-        sensitive=bool(label.sensitive),
+        words=label.words,
+        sensitive=label.sensitive,
     )

@@ -50,7 +50,7 @@ TABLES = {
 
 def tables(policy: Policy | None = None, fields: Iterable[str] = TABLES) -> Iterator[Metric]:
     """The partitions of each table. policy: now, without holds."""
-    now = policy or Policy.at(clock.now(), settings.ANNALS)
+    now = policy or Policy.at(clock.now())
     found = state.status(now, journal.tables())
     for field in fields:
         yield filled(TABLES[field], (([each.table], getattr(each, field)) for each in found))
@@ -77,9 +77,9 @@ def last_run() -> Iterator[Metric]:
 def verification() -> Iterator[Metric]:
     """What `partitions verify` has found in the tables that have seals."""
     found = list(latest())
-    since = (([each.table], each.since.timestamp()) for each in found)
+    since = (([table], began.timestamp()) for table, began, _ in found)
     yield filled(metrics.VERIFY_STARTED, since)
-    faults = (([each.table], each.faults) for each in found if each.faults is not None)
+    faults = (([table], count) for table, _, count in found if count is not None)
     yield filled(metrics.VERIFY_FAULTS, faults)
 
 

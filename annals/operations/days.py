@@ -198,7 +198,7 @@ def _table_days(now: datetime) -> dict[date, Sequence[TableDay]]:
         for each in ArchivedDay.objects.defer("files").order_by("day", "table")
     }
     run = state.latest()
-    plans = plan(Policy.at(now, settings.ANNALS, may_get_rows), tables=journal.tables())
+    plans = plan(Policy.at(now, may_get_rows), tables=journal.tables())
     parts = [part for each in plans if each.of_versions for part in each.strategy.existing]
     behind = packing.behind(parts, today, settings.ANNALS.pack_after_days)
     waits = may_get_rows(set(behind))

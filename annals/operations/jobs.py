@@ -69,12 +69,12 @@ def jobs() -> Iterator[Job]:
         "AnnalsGapsUnknown", gaps.started_at if gaps else None, done,
     )  # fmt: skip
     if verified := list(latest()):
-        faults = sum(found.faults or 0 for found in verified)
-        never = all(found.faults is None for found in verified)
+        faults = sum(count or 0 for _table, _began, count in verified)
+        never = all(count is None for _table, _began, count in verified)
         words_of = gettext("not yet") if never else gettext("days that differ: {n}")
         yield Job(
             "annals partitions verify", _("compares sealed days with their seals"),
-            "AnnalsVerifyMissing", min(found.since for found in verified),
+            "AnnalsVerifyMissing", min(began for _table, began, _count in verified),
             words_of.format(n=faults), faults > 0,
         )  # fmt: skip
     found = ArchivedDay.objects.aggregate(

@@ -5,7 +5,6 @@ from datetime import timedelta
 from math import inf
 from typing import Any
 
-from django.conf import settings
 from django.contrib import admin
 from django.db import connection
 from django.http import HttpRequest, HttpResponse
@@ -84,7 +83,7 @@ def _reading() -> dict[str, Any]:
 def _left() -> Iterator[Metric]:
     """The days to drop as AnnalsDaysNotDropped counts them: those that were old enough when it
     began to wait, without those that are held."""
-    policy = Policy.at(clock.now() - NOT_DROPPED, settings.ANNALS, may_get_rows)
+    policy = Policy.at(clock.now() - NOT_DROPPED, may_get_rows)
     yield from metrics.tables(policy, ["overdue"])
 
 

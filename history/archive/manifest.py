@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterable, Iterator
 from datetime import date, datetime
-from typing import Annotated, TypeVar
+from typing import Annotated
 
 import msgspec
 import pyarrow as pa
@@ -55,7 +55,7 @@ class Manifest(msgspec.Struct, frozen=True, rename="camel"):
 
 def load(store: Store, table: str, day: date) -> Manifest | None:
     """The manifest of a day; None if it is not in the archive. Raises ArchiveError."""
-    name = _path(table, day, "manifest")
+    name = _path(table, day)
     text = store.read(name)
     if text is None:
         return None
@@ -72,28 +72,22 @@ def load(store: Store, table: str, day: date) -> Manifest | None:
 
 def save(store: Store, manifest: Manifest) -> None:
     """Write the manifest: from now on exactly these files are the archived day."""
-    store.put(_path(manifest.table, manifest.day, "manifest"), _json(manifest))
+    text = msgspec.json.format(msgspec.json.encode(manifest), indent=2)
+    store.put(_path(manifest.table, manifest.day), text)
 
 
 def delete(store: Store, table: str, day: date) -> None:
     """Delete the manifest: the day is not archived any more. Its files are left to `tidy`."""
-    store.delete(_path(table, day, "manifest"))
+    store.delete(_path(table, day))
 
 
 def tidy(store: Store, table: str, day: date, needed: Iterable[File]) -> None:
     """Delete the Parquet files of a day that are not needed, unfinished ones too."""
-    store.delete(_path(table, day, "progress"))  # of a release that kept one
+    store.delete(f"{folder(table, day)}/progress.json")  # of a release that kept one
     keep = {file.name for file in needed}
     for name in store.names(folder(table, day)):
         if ".parquet" in name and name not in keep:
             store.delete(name)
-
-
-def rows(store: Store, manifest: Manifest) -> Iterator[Row]:
-    """The archived rows of a day, in their order; one row group in memory."""
-    for file in manifest.files:
-        with store.open(file.name) as opened:
-            yield from parquet.rows(opened)
 
 
 def _listed(table: str, day: date, files: tuple[File, ...]) -> bool:
@@ -104,12 +98,8 @@ def _listed(table: str, day: date, files: tuple[File, ...]) -> bool:
     return ours and len(set(names)) == len(names)
 
 
-def _path(table: str, day: date, name: str) -> str:
-    return f"{folder(table, day)}/{name}.json"
-
-
-def _json(value: object) -> bytes:
-    return msgspec.json.format(msgspec.json.encode(value), indent=2)
+def _path(table: str, day: date) -> str:
+    return f"{folder(table, day)}/manifest.json"
 
 
 def checked_rows(store: Store, known: Manifest) -> Iterator[Row]:
@@ -117,24 +107,12 @@ def checked_rows(store: Store, known: Manifest) -> Iterator[Row]:
     file cannot be read, or after the last row if they are not those of the manifest."""
     digest = Digest()
     try:
-        for row in rows(store, known):
-            digest.add(row[0], row[1], row_hash(row))
-            yield row
+        for file in known.files:
+            with store.open(file.name) as opened:
+                for row in parquet.rows(opened):
+                    digest.add(row[0], row[1], row_hash(row))
+                    yield row
     except (OSError, pa.ArrowException) as error:
         raise ArchiveError(f"{known.table} {known.day} cannot be read: {error}") from error
     if (digest.rows, digest.finish()) != (known.rows, known.digest):
         raise ArchiveError(f"the archived rows of {known.table} {known.day} are not as written")
-
-
-Entry = TypeVar("Entry", bound=msgspec.Struct)
-
-
-def read(store: Store, name: str, kind: type[Entry]) -> list[Entry]:
-    """The decisions in a file, oldest first."""
-    text = store.read(name)
-    return msgspec.json.decode(text, type=list[kind]) if text else []  # type: ignore[valid-type]
-
-
-def add(store: Store, name: str, kind: type[Entry], entry: Entry) -> None:
-    entries = [*read(store, name, kind), entry]
-    store.put(name, msgspec.json.format(msgspec.json.encode(entries), indent=2))

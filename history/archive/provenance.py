@@ -72,26 +72,17 @@ def check(connection: Connection, store: Store, entity: Entity, day: date) -> No
         table = Rows(connection, store, entity, _source(connection, entity.table, day))
         if scrubbing.damaged(store, found):
             again = known is None or known.digest == found.digest
-            if again and table.digest(lambda _: None) == found.digest:
-                return  # the files will be written again, from the table alone
-            raise ArchiveError(
-                _strange(found, entity, "has damaged rows of {}, and the database noted others")
-            )
-        archived = _digest(table, found)
-        if known and scrubbing.damaged(store, known):
-            raise ArchiveError(
-                _strange(found, entity, "has other rows of {} than the database noted")
-            )
-        expected = _digest(table, known)
-    if (archived.rows, archived.finish()) != (expected.rows, expected.finish()):
-        more = archived.rows - expected.rows
-        text = "has other rows of {} than the database noted"
-        if more > 0:
-            text = (
-                f"has {counted(more, 'row')} of {{}} that the database did not note and its table "
-                "does not have"
-            )
-        raise ArchiveError(_strange(found, entity, text))
+            # The files will be written again, from the table alone.
+            ours, more = again and table.digest() == found.digest, 0
+        else:
+            archived = expected = _digest(table, found)
+            ours = not (known and scrubbing.damaged(store, known))
+            if ours:
+                expected = _digest(table, known)
+                ours = (archived.rows, archived.finish()) == (expected.rows, expected.finish())
+            more = archived.rows - expected.rows
+    if not ours:
+        raise ArchiveError(_strange(found, entity, more))
 
 
 def _source(connection: Connection, table: str, day: date) -> sql.Composable:
@@ -111,11 +102,13 @@ def _digest(table: Rows, archived: Manifest | None) -> Digest:
     return digest
 
 
-def _strange(found: Manifest, entity: Entity, text: str) -> str:
-    """text: what the archive has, with a place for table and day."""
+def _strange(found: Manifest, entity: Entity, more: int) -> str:
+    """more: how many rows the archive has that are neither noted nor in the table, if known."""
+    what = counted(more, "row") if more > 0 else "other or damaged rows"
     return (
-        f"the archive {text.format(f'{found.table} {found.day}')}. The database is older than the "
-        "archive, or somebody else wrote there. Nothing was changed. If these rows are yours: "
+        f"the archive has {what} of {found.table} {found.day} that the database did not note and "
+        "its table does not have. The database is older than the archive, or somebody else wrote "
+        "there. Nothing was changed. If these rows are yours: "
         f"`partitions adopt {found.day} --entity {entity.name} --why TEXT`; if not: `partitions "
         "forget` removes the day from the archive"
     )

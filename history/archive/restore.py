@@ -6,15 +6,13 @@ from datetime import date
 from psycopg import errors, sql
 
 from history import distribution
-from history.archive import manifest, parquet
+from history.archive import manifest
 from history.archive.manifest import Manifest
-from history.archive.parquet import row_hash
 from history.archive.store import ArchiveError, Store
-from history.archive.write import ReportRows
 from history.base.table import counted
 from history.blocks.stored import count
 from history.daily import days
-from history.daily.canonical import Connection, Digest, columns, digest, timestamp
+from history.daily.canonical import Connection, columns, digest, timestamp
 from history.daily.days import DayState
 from history.entities import Entity
 from history.seals import late_rows
@@ -22,13 +20,7 @@ from history.seals import late_rows
 KEY = ("id", "updated_at", "version")
 
 
-def restore(
-    connection: Connection,
-    store: Store,
-    entity: Entity,
-    day: date,
-    progress: ReportRows = lambda _: None,
-) -> Manifest:
+def restore(connection: Connection, store: Store, entity: Entity, day: date) -> Manifest:
     """Bring a day of one table back as a partition that maintain keeps until `release`, in one
     transaction. Rows that the table has of that day are kept. Readers and writers go on. Only with
     the lock of maintain's runs; `connection` is in autocommit mode.
@@ -42,7 +34,7 @@ def restore(
     if wanted is None:
         raise ArchiveError(f"{table} {day} is not in the archive")
     try:
-        _restore(connection, store, entity, wanted, progress)
+        _restore(connection, store, entity, wanted)
     except errors.LockNotAvailable:
         raise ArchiveError(
             f"a transaction that uses {table} stays open. Nothing was changed; try again later"
@@ -50,14 +42,13 @@ def restore(
     return wanted
 
 
-def _restore(
-    connection: Connection, store: Store, entity: Entity, wanted: Manifest, progress: ReportRows
-) -> None:
+def _restore(connection: Connection, store: Store, entity: Entity, wanted: Manifest) -> None:
     table, day = wanted.table, wanted.day
     if days.locate(connection, table, day).state is DayState.PENDING:
         days.retry_lock(lambda: days.finalize(connection, table, day), days.LOCK_WAIT_S)
     place = days.locate(connection, table, day)
-    if place.state is not DayState.ABSENT and _is_complete(connection, entity, place, wanted):
+    there = place.state is not DayState.ABSENT and count(connection, place.child) == wanted.rows
+    if there and digest(connection, entity, place.child).finish() == wanted.digest:
         name = days.partition_name(table, day)
         raise ArchiveError(
             f"{name} is there and has {counted(wanted.rows, 'row')}, all that the archive has"
@@ -67,28 +58,12 @@ def _restore(
     with connection.transaction():
         distribution.one_by_one(connection)
         days.create_detached(connection, place._replace(child=place.new), day, days.RESTORED)
-        _fill(connection, store, entity, place.new, wanted, progress)
+        _fill(connection, store, entity, place.new, wanted)
         late_rows.forget_repeats(connection, entity, day, place.new, wanted.digest)
         merge = _Merge(connection, entity)
         if days.locate(connection, table, day).state is not DayState.ABSENT:
             merge(place)  # before any lock: later only rows that arrive meanwhile are left
         days.replace(connection, table, day, merge)
-
-
-def release(connection: Connection, table: str, day: date) -> None:
-    """Let maintain treat a restored day like any other day again. Only with the lock of maintain's
-    runs. Raises ArchiveError if the day was not restored."""
-    if not days.release(connection, table, day):
-        raise ArchiveError(f"{days.partition_name(table, day)} was not restored from the archive")
-
-
-def _is_complete(
-    connection: Connection, entity: Entity, place: days.DayTable, wanted: Manifest
-) -> bool:
-    """Whether the table of the day has exactly the archived rows."""
-    if count(connection, place.child) != wanted.rows:
-        return False
-    return digest(connection, entity, place.child).finish() == wanted.digest
 
 
 def _fill(
@@ -97,25 +72,17 @@ def _fill(
     entity: Entity,
     new: sql.Identifier,
     wanted: Manifest,
-    progress: ReportRows,
 ) -> None:
     """Load the archived rows and compare their digest with the manifest's."""
     names = columns(entity)
     query = sql.SQL("COPY {} ({}) FROM STDIN").format(new, _list(names))
     moment = names.index("updated_at")
-    found = Digest()
     with connection.cursor() as cursor, cursor.copy(query) as copy:
-        for row in manifest.rows(store, wanted):
-            found.add(row[0], row[1], row_hash(row))
+        for row in manifest.checked_rows(store, wanted):
             values = list(row)
             values[moment] = timestamp(row[moment])
             copy.write_row(values)
-            if found.rows % parquet.GROUP_ROWS == 0:
-                progress(found.rows)
-        if found.rows != wanted.rows or found.finish() != wanted.digest:
-            raise ArchiveError(f"the files of {wanted.table} {wanted.day} are not as they were")
     connection.execute(sql.SQL("ANALYZE {}").format(new))
-    progress(wanted.rows)
 
 
 class _Merge:

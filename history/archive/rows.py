@@ -1,7 +1,7 @@
 """All rows of a day, of its table and of its files."""
 
 import heapq
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 
@@ -9,7 +9,7 @@ from psycopg import sql
 
 from history.archive import manifest
 from history.archive.manifest import Manifest
-from history.archive.parquet import GROUP_ROWS, Row, row_hash
+from history.archive.parquet import Row, row_hash
 from history.archive.store import ArchiveError, Store
 from history.daily.canonical import Connection, Digest, digest
 from history.daily.canonical import versions as table_rows
@@ -37,7 +37,7 @@ class Rows:
             else:
                 yield union(manifest.checked_rows(self.store, self.archived), rows)
 
-    def digest(self, progress: Callable[[int], None]) -> str:
+    def digest(self) -> str:
         """The digest of all rows; by the server if all are in the table."""
         if self.archived is None:
             return digest(self.connection, self.entity, self.source).finish()
@@ -45,8 +45,6 @@ class Rows:
         with self.ordered() as rows:
             for row in rows:
                 found.add(row[0], row[1], row_hash(row))
-                if found.rows % GROUP_ROWS == 0:
-                    progress(found.rows)
         return found.finish()
 
 

@@ -65,6 +65,16 @@ def damaged(store: Store, manifest: Manifest) -> str | None:
     return next(filter(None, (damage(store, file) for file in manifest.files)), None)
 
 
+def unsound(store: Store, manifest: Manifest) -> str | None:
+    """As damaged; also whether the rows of all files are those of the manifest."""
+    whole = Digest()
+    for file in manifest.files:
+        if fault := damage(store, file, lambda row, hashed: whole.add(row[0], row[1], hashed)):
+            return fault
+    same = (whole.rows, whole.finish()) == (manifest.rows, manifest.digest)
+    return None if same else "the rows of the files are not those of the manifest"
+
+
 def _rows(
     store: Store,
     name: str,
@@ -160,16 +170,8 @@ def _compare(store: Store, known: ArchivedDay) -> tuple[str | None, str]:
     found = manifest.load(store, known.table, known.day)
     if found is None:
         return "the archive has no manifest of the day", "not compared"
-    whole = Digest()
-
-    def add(row: Row, hashed: bytes) -> None:
-        whole.add(row[0], row[1], hashed)
-
-    for said in found.files:
-        if fault := damage(store, said, add):
-            return fault, "not compared"
-    if (whole.rows, whole.finish()) != (found.rows, found.digest):
-        return "the rows of the files are not those of the manifest", "manifest"
+    if fault := unsound(store, found):
+        return fault, "not compared"
     return _compare_database(known, found)
 
 

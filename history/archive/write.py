@@ -2,15 +2,14 @@
 
 import hashlib
 import secrets
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from datetime import date
-from functools import partial
 
 from psycopg import sql
 
-from history.archive import manifest, parquet, provenance, scrubbing
-from history.archive.decisions import before, follow
+from history.archive import manifest, provenance, scrubbing
+from history.archive.decisions import follow
 from history.archive.manifest import File, Manifest
 from history.archive.parquet import Row, Writer, row_hash
 from history.archive.rows import Rows
@@ -23,11 +22,9 @@ from history.daily.canonical import Connection, Digest
 from history.distribution.disk_use import held
 from history.entities import BY_TABLE, Entity
 from history.models import ArchivedDay
+from history.seals import late_rows
 
 FILE_ROWS = 500_000
-
-# rows done so far
-ReportRows = Callable[[int], None]
 
 
 @dataclass
@@ -39,7 +36,6 @@ class _Generation:
     entity: Entity
     day: date
     number: int
-    progress: ReportRows
     run: str = field(default_factory=lambda: secrets.token_hex(4))
     digest: Digest = field(default_factory=Digest)
     files: list[File] = field(default_factory=list)
@@ -55,7 +51,6 @@ def archive(
     entity: Entity,
     day: date,
     source: sql.Composable,
-    progress: ReportRows = lambda _: None,
 ) -> Manifest:
     """Make the archive have every row of `source`, the table of a day, and every row it had before.
 
@@ -67,17 +62,17 @@ def archive(
     table = Rows(connection, store, entity, source)
     known = manifest.load(store, entity.table, day)
     if known is None:
-        return _write(table, _Generation(store, entity, day, 1, progress))
+        return _write(table, _Generation(store, entity, day, 1))
     damage = scrubbing.damaged(store, known)
-    new = _Generation(store, entity, day, known.generation + 1, progress)
-    if table.digest(progress) == known.digest:
+    new = _Generation(store, entity, day, known.generation + 1)
+    if table.digest() == known.digest:
         return _write(table, new, known, known.digest) if damage else known
     if damage:
         raise ArchiveError(damage)
     if count(connection, source) == 0:
         return known
     both = replace(table, archived=known)
-    expected = both.digest(progress)
+    expected = both.digest()
     return known if expected == known.digest else _write(both, new, known, expected)
 
 
@@ -130,8 +125,6 @@ def _file(new: _Generation, stream: Iterator[Row]) -> bool:
             written.update(hashed)
             new.digest.add(row[0], row[1], hashed)
             done += 1
-            if done % parquet.GROUP_ROWS == 0:
-                new.progress(new.digest.rows)
             row = next(stream, None) if done < FILE_ROWS else None
         writer.close()
     file = scrubbing.read(new.store, name)
@@ -140,7 +133,6 @@ def _file(new: _Generation, stream: Iterator[Row]) -> bool:
             f"{name}: read back {counted(file.rows, 'row')}, not as the {done} written"
         )
     new.files.append(file)
-    new.progress(new.digest.rows)
     return True
 
 
@@ -160,25 +152,21 @@ LAST_DAYS = 10
 class DayArchiver:
     """Archives days, and lets no day be dropped that is not in the archive."""
 
-    def __init__(
-        self, store: Store, progress: Callable[[str, date, int], None] = lambda *_: None
-    ) -> None:
-        """progress: called with table, day and rows done so far."""
+    def __init__(self, store: Store) -> None:
         self.archived: dict[tuple[str, date], Manifest] = {}
         self._rows: dict[tuple[str, date], int] = {}
         self._store = store
-        self._progress = progress
 
     def archive(self, connection: Connection, table: str, day: date) -> None:
         """Archive a day. Raises ArchiveError or OSError if that is not possible."""
         self._check_known(table, day)
         provenance.check(connection, self._store, BY_TABLE[table], day)
         place = days.locate(connection, table, day)
-        progress = partial(self._progress, table, day)
         self._rows[table, day] = count(connection, place.child)
-        earlier = before(connection, table, day)
-        done = archive(connection, self._store, BY_TABLE[table], day, place.child, progress)
-        follow(connection, self._store, BY_TABLE[table], earlier, done)
+        late, known = late_rows.count(connection, table, day), provenance.noted(table, day)
+        done = archive(connection, self._store, BY_TABLE[table], day, place.child)
+        before = known.digest if known else None
+        follow(connection, self._store, BY_TABLE[table], done, late, before)
         self.archived[table, day] = done
         provenance.note(done)
         manifest.tidy(self._store, table, day, done.files)
@@ -213,18 +201,3 @@ class DayArchiver:
                 "Check ANNALS_ARCHIVE_URL and whether its volume is mounted, or give these days up "
                 "with `partitions forget`"
             )
-
-
-class NoArchive:
-    """For Archiver, where ANNALS_ARCHIVE_URL is unset but days are archived: drops none."""
-
-    def archive(self, connection: Connection, table: str, day: date) -> None:  # noqa: ARG002
-        """Raises ArchiveError."""
-        raise ArchiveError(
-            "is not dropped: this installation archives days, and ANNALS_ARCHIVE_URL is unset. Set "
-            "it, or give --without-archive"
-        )
-
-    def confirm(self, connection: Connection, table: str, day: date) -> None:
-        """Raises ArchiveError."""
-        self.archive(connection, table, day)

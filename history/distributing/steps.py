@@ -121,26 +121,16 @@ SELECT count(*) FROM pg_dist_shard WHERE logicalrelid = to_regclass(%s)
 
 
 @dataclass(frozen=True, slots=True)
-class DayLeft:
-    """A day whose rows are on the coordinator only. rows: an estimate; bytes: on disk."""
-
-    table: str
-    name: str
-    day: date
-    rows: int
-    bytes: int
-
-
-@dataclass(frozen=True, slots=True)
 class Plan:
     """parents: tables of versions to be distributed. lookups: other tables to be distributed.
-    locals: tables that become reachable from each node, or are copied to it. days: newest
-    first, as they are worked on. shards: of a table; 0: none is distributed yet."""
+    locals: tables that become reachable from each node, or are copied to it. days: those
+    whose rows are on the coordinator only, newest first, as they are worked on. shards: of a table;
+    0: none is distributed yet."""
 
     parents: Sequence[str]
     lookups: Sequence[str]
     locals: Sequence[str]
-    days: Sequence[DayLeft]
+    days: Sequence[Partition]
     shards: int
 
     @property
@@ -157,12 +147,12 @@ def plan(connection: Connection, partitions: Sequence[Partition], local: Collect
     lookups = [table for table in DISTRIBUTED_BY if table not in {*there, *tables}]
     row = connection.execute(_SHARDS, [next(iter(set(tables) & there), None)]).fetchone()
     left = [
-        DayLeft(part.table, part.name, found, part.rows, part.bytes)
+        part
         for part in partitions
-        if part.name not in there and (found := day_of(part)) is not None
+        if part.name not in there and day_of(part) is not None
         if part.state is DayState.DETACHED or part.table in parents
     ]
-    left.sort(key=lambda each: (-each.day.toordinal(), each.table))
+    left.sort(key=lambda part: part.name[-8:], reverse=True)
     return Plan(parents, lookups, sorted({*local, *COPIED} - there), left, row[0] if row else 0)
 
 
@@ -263,7 +253,8 @@ def run(
         )
         report(f"{table}: {where}")
     for number, each in enumerate(left.days, 1):
-        if days.create(connection, each.table, each.day, WAIT_S):
+        day = day_of(each)
+        if day is not None and days.create(connection, each.table, day, WAIT_S):
             report(f"{each.name}: attached, day {number} of {len(left.days)}")
 
 

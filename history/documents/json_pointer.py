@@ -10,14 +10,11 @@ import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
 
-class PointerError(ValueError):
-    """Not an RFC 6901 pointer."""
-
-
 def segments(pointer: str) -> list[str]:
-    """The members that a JSON pointer names, from the outside in; none for the whole text."""
+    """The members that a JSON pointer names, from the outside in; none for the whole text. Raises
+    ValueError."""
     if pointer and not pointer.startswith("/"):
-        raise PointerError(f"{pointer!r} is not a JSON pointer: it must be empty or begin with /")
+        raise ValueError(f"{pointer!r} is not a JSON pointer: it must be empty or begin with /")
     parts = pointer.split("/")[1:]
     return [part.replace("~1", "/").replace("~0", "~") for part in parts]
 

@@ -14,7 +14,7 @@ from msgspec import Meta
 from history.base.plain_text import one_line
 from history.documents.json_pointer import as_pointer, segments
 from history.failure.complaints import Complaint, of_declaration
-from history.kinds.kind import DeclaredLabel, Entity, Envelope, EnvelopeForm
+from history.kinds.kind import DeclaredLabel, Entity, Envelope, EnvelopeForm, Text
 
 VARIABLE: Final = "ANNALS_ENTITIES_FILE"
 SHIPPED: Final = Path(__file__).parents[1] / "kinds.toml"
@@ -28,7 +28,6 @@ _TOPIC: Final = re.compile(r"[A-Za-z0-9._-]+")
 _ESCAPE: Final = re.compile(r"~(?![01])")
 _PARENT: Final = "productInstanceId"
 
-Text: TypeAlias = Annotated[str, Meta(min_length=1, max_length=200)]
 Place: TypeAlias = Annotated[str, Meta(max_length=200)]
 Change: TypeAlias = Literal["CREATE", "UPDATE", "DELETE"]
 
@@ -47,15 +46,6 @@ class _Struct(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 class _Names(_Struct, frozen=True):
     en: Text | None = None
     ru: Text | None = None
-
-
-class _LabelTable(_Struct, frozen=True):
-    path: Annotated[str, Meta(max_length=300)]
-    en: Text | None = None
-    ru: Text | None = None
-    kind: Literal["text", "money", "percent", "date", "enum", "person", "technical"] = "text"
-    words: dict[str, _Names] = {}
-    sensitive: bool = False
 
 
 class _EnvelopeTable(_Struct, frozen=True):
@@ -97,7 +87,7 @@ class _KindTable(_Struct, frozen=True):
     created_at: Text = "createdAt"
     closed_at: Text | None = None
     envelope: _EnvelopeTable | None = None
-    label: tuple[_LabelTable, ...] = ()
+    label: tuple[DeclaredLabel, ...] = ()
 
 
 class _File(_Struct, frozen=True):
@@ -213,6 +203,7 @@ def _entity(table: _KindTable) -> Entity:
         raise KindsError("parent: the main kind has no parent. Remove parent, or main = true")
     if table.parent is not None:
         _field("parent", table.parent)
+    _check_labels(table.label)
     return Entity(
         table.name,
         english or russian or "",
@@ -227,7 +218,7 @@ def _entity(table: _KindTable) -> Entity:
         ),
         created_at=table.created_at,
         closed_at=table.closed_at,
-        labels=tuple(_labels(table.label)),
+        labels=table.label,
         envelope=_envelope(table.envelope, table.parent),
     )
 
@@ -260,7 +251,7 @@ def _search(keys: Mapping[str, str | tuple[str, ...]]) -> Iterator[tuple[str, st
             yield name, _pointer(f"search: {name}", pointer)
 
 
-def _labels(tables: Sequence[_LabelTable]) -> Iterator[DeclaredLabel]:
+def _check_labels(tables: Sequence[DeclaredLabel]) -> None:
     paths: set[str] = set()
     for table in tables:
         where = f'label "{table.path}"'
@@ -274,12 +265,6 @@ def _labels(tables: Sequence[_LabelTable]) -> Iterator[DeclaredLabel]:
         if table.path in paths:
             raise KindsError(f"{where}: is declared twice")
         paths.add(table.path)
-        words = tuple(
-            (value, tuple((each, text) for each in ("en", "ru") if (text := getattr(names, each))))
-            for value, names in table.words.items()
-        )
-        english, russian = table.en or "", table.ru or table.en or ""
-        yield DeclaredLabel(table.path, english, russian, table.kind, words, table.sensitive)
 
 
 def problems_of_mark(path: str) -> Iterator[str]:

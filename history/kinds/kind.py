@@ -4,7 +4,12 @@ of UTC days: columns, order, names."""
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum, StrEnum
-from typing import NamedTuple, Protocol
+from typing import Annotated, Literal, NamedTuple, Protocol, TypeAlias
+
+import msgspec
+from msgspec import Meta
+
+Text: TypeAlias = Annotated[str, Meta(min_length=1, max_length=200)]
 
 
 class Form(Enum):
@@ -48,16 +53,15 @@ class DayRows(Protocol):
     def closed(self) -> Closed | None: ...
 
 
-@dataclass(frozen=True, slots=True)
-class DeclaredLabel:
-    """The label of a field of a kind's snapshots. path: with * for any item or key. words: for the
-    kind "enum", of each value its names by language."""
+class DeclaredLabel(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The label of a field of a kind's snapshots. path: with * for any item or key. en, ru: at
+    least one is given. words: for the kind "enum", of each value its names by language."""
 
-    path: str
-    english: str
-    russian: str
-    kind: str = "text"
-    words: tuple[tuple[str, tuple[tuple[str, str], ...]], ...] = ()
+    path: Annotated[str, Meta(max_length=300)]
+    en: Text | None = None
+    ru: Text | None = None
+    kind: Literal["text", "money", "percent", "date", "enum", "person", "technical"] = "text"
+    words: dict[str, dict[Literal["en", "ru"], Text]] = {}
     sensitive: bool = False
 
 

@@ -7,7 +7,7 @@ from datetime import UTC, date, datetime, timedelta
 from django.db.backends.base.base import BaseDatabaseWrapper
 
 from history.daily.days import MARK, RESTORED, DayState, partition_name
-from history.distribution.disk_use import Held, held
+from history.distribution.disk_use import held
 
 # Bounds are printed and read in one session's time zone. A marked table with a day's name and no
 # parent was detached, and not dropped yet.
@@ -59,11 +59,8 @@ class Partition:
             day = date.fromisoformat(self.name.removeprefix(f"{self.table}_"))
         except ValueError:
             return None
-        midnight = datetime(day.year, day.month, day.day, tzinfo=UTC)
-        bound = self.start is None or (self.start, self.end) == (
-            midnight,
-            midnight + timedelta(days=1),
-        )
+        whole = midnight(day), midnight(day) + timedelta(days=1)
+        bound = self.start is None or (self.start, self.end) == whole
         attached = self.state is not DayState.DETACHED
         named = self.name == partition_name(self.table, day)
         if named and self.marked and bound and attached == (self.start is not None):
@@ -74,8 +71,12 @@ class Partition:
         """Whether the bounds include a part of that day, so that it cannot have a partition."""
         if self.start is None or self.end is None:
             return False
-        midnight = datetime(day.year, day.month, day.day, tzinfo=UTC)
-        return self.start < midnight + timedelta(days=1) and midnight < self.end
+        return self.start < midnight(day) + timedelta(days=1) and midnight(day) < self.end
+
+
+def midnight(day: date) -> datetime:
+    """The first moment of a UTC day."""
+    return datetime(day.year, day.month, day.day, tzinfo=UTC)
 
 
 def read(connection: BaseDatabaseWrapper, tables: Iterable[str]) -> list[Partition]:
@@ -87,7 +88,10 @@ def read(connection: BaseDatabaseWrapper, tables: Iterable[str]) -> list[Partiti
         return found
     # A node that is away takes nothing from what there is; its share is missing in the sizes.
     there = held(connection.connection, [part.name for part in found], whole=False)
-    return [_with(part, there.get(part.name)) for part in found]
+    return [
+        replace(part, rows=its.rows, bytes=its.bytes) if (its := there.get(part.name)) else part
+        for part in found
+    ]
 
 
 def missing_tables(connection: BaseDatabaseWrapper, tables: Sequence[str]) -> list[str]:
@@ -98,13 +102,6 @@ def missing_tables(connection: BaseDatabaseWrapper, tables: Sequence[str]) -> li
             [list(tables)],
         )
         return [name for (name,) in cursor.fetchall()]
-
-
-def _with(part: Partition, there: Held | None) -> Partition:
-    """A partition whose rows are on several nodes, with what they hold."""
-    if there is None:
-        return part
-    return replace(part, rows=there.rows, bytes=there.bytes)
 
 
 def _partition(row: tuple[str, str, bool | None, str, datetime, datetime, int, int]) -> Partition:

@@ -38,14 +38,14 @@ class NoRunLockError(RuntimeError):
 
 
 @contextmanager
-def run_lock(using: str = "default") -> Iterator[None]:
+def run_lock() -> Iterator[None]:
     """Hold the lock of the runs. An inner block frees nothing, and takes it again if its session is
     gone. Raises NoRunLockError if another session has it, and says which."""
-    connection = connections[using]
+    connection = connections["default"]
     held = _HELD.get(connection)
     if held is not None:
         if held.closed or held is not connection.connection:
-            reconnect(using)
+            reconnect()
         yield
         return
     connection.ensure_connection()
@@ -59,9 +59,9 @@ def run_lock(using: str = "default") -> Iterator[None]:
         _free(connection)
 
 
-def reconnect(using: str = "default") -> None:
+def reconnect() -> None:
     """Open a new connection and take the lock of the runs again."""
-    connection = connections[using]
+    connection = connections["default"]
     _end(connection)
     deadline = time.monotonic() + RECONNECT_S
     while True:

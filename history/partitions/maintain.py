@@ -3,13 +3,12 @@
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import date
-from functools import partial
 
 import psycopg
 
 from history.base.error_text import describe
 from history.daily.days import partition_name
-from history.partitions.exclusive import reconnect, run_lock
+from history.partitions.exclusive import run_lock
 from history.partitions.plan import DayPlan, Policy, Report, plan
 from history.partitions.strategy import VERSIONS, Archiver, Check, DayPartition, Partitioned
 
@@ -57,12 +56,9 @@ class Outcome:
 
     def note(self, action: str, part: DayPartition, error: Exception | None) -> None:
         """Record the outcome of one day."""
-        if error is not None:
-            self.failed(part.full_name, error)
-        elif action == "created":
-            self.created.append(part.full_name)
-        else:
-            self.dropped.append(part.full_name)
+        done = self.created if action == "created" else self.dropped
+        self.note_in(done, part.full_name, error)
+        if done is self.dropped and error is None:
             self.freed += part.found.bytes if part.found else 0
             self.longest_detach = max(self.longest_detach, round(part.waited, 3))
 
@@ -86,7 +82,6 @@ def maintain(
     report: Report = lambda *_: None,
     begin: Callable[[list[DayPlan]], None] = lambda _: None,
     archiver: Archiver | None = None,
-    using: str = "default",
     tables: Sequence[Partitioned] = VERSIONS,
     check: Check | None = None,
 ) -> Outcome:
@@ -98,10 +93,10 @@ def maintain(
         outcome.note(action, part, error)
         report(action, part, error)
 
-    with run_lock(using):
-        plans = plan(policy, using, tables)
+    with run_lock():
+        plans = plan(policy, tables)
         outcome.held += [part.name for table in plans for part in table.held()]
         begin(plans)
         for table in plans:
-            table.apply(using, note, archiver, partial(reconnect, using), check)
+            table.apply(note, archiver, check)
     return outcome

@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, date, datetime, timedelta
 from itertools import groupby
-from typing import Protocol, cast
+from typing import cast
 
 import psycopg
-from django.db import connections
+from django.conf import settings
+from django.db import connection
 from psqlextra.partitioning import (
     PostgresModelPartitioningPlan,
     PostgresPartitioningConfig,
     PostgresPartitioningError,
 )
 
+from history.daily.days import DayState
 from history.daily.window import Window
 from history.partitions import catalog
-from history.partitions.catalog import Partition
+from history.partitions.catalog import Partition, midnight
+from history.partitions.exclusive import reconnect
 from history.partitions.strategy import (
     VERSIONS,
     Archiver,
@@ -38,17 +41,6 @@ SPARE_DAYS = 7
 Report = Callable[[str, DayPartition, Exception | None], None]
 
 
-class Settings(Protocol):
-    """The settings that decide which days there should be."""
-
-    @property
-    def retention_days(self) -> int: ...
-    @property
-    def ahead_days(self) -> int: ...
-    @property
-    def hold_days(self) -> int: ...
-
-
 @dataclass(frozen=True, slots=True)
 class Policy:
     """What should be: the days of a window. today: the current UTC day. holds: asked about each day
@@ -60,25 +52,21 @@ class Policy:
     hold_days: int = 0
 
     @classmethod
-    def at(cls, now: datetime, settings: Settings, holds: Holds | None = None) -> Policy:
+    def at(cls, now: datetime, holds: Holds | None = None) -> Policy:
         """The policy of the settings at a moment, which has an offset."""
-        window = Window.at(now, settings.retention_days, settings.ahead_days + SPARE_DAYS)
-        return cls(window, now.astimezone(UTC).date(), holds, settings.hold_days)
+        given = settings.ANNALS
+        window = Window.at(now, given.retention_days, given.ahead_days + SPARE_DAYS)
+        return cls(window, now.astimezone(UTC).date(), holds, given.hold_days)
 
 
 @dataclass(frozen=True, slots=True)
 class PlanLine:
-    """One partition in a plan. action: create, drop or keep. start, end: UTC, None where it has no
-    bounds. rows: an estimate. bytes: on disk, with indexes and TOAST."""
+    """One partition in a plan, with the bounds that it has or will have. action: create, drop or
+    keep."""
 
     action: str
-    table: str
-    name: str
-    start: datetime | None
-    end: datetime | None
+    part: Partition
     reason: str
-    rows: int = 0
-    bytes: int = 0
 
 
 @dataclass
@@ -103,32 +91,17 @@ class DayPlan(PostgresModelPartitioningPlan):
         for part in self.deletions:
             yield _line("drop", part)
         for found, reason in self.kept:
-            yield PlanLine(
-                action="keep",
-                table=found.table,
-                name=found.name,
-                start=found.start,
-                end=found.end,
-                reason=reason,
-                rows=found.rows,
-                bytes=found.bytes,
-            )
+            yield PlanLine("keep", found, reason)
         for part in sorted(self.creations, key=lambda part: part.day):
             yield _line("create", part)
 
-    def apply(
-        self,
-        using: str | None = None,
-        report: Report = lambda *_: None,
-        archiver: Archiver | None = None,
-        reconnect: Callable[[], None] = lambda: None,
-        check: Check | None = None,
+    def apply(  # type: ignore[override]
+        self, report: Report, archiver: Archiver | None = None, check: Check | None = None
     ) -> None:
         """Create and drop days one by one, and report each. A day that fails stops no other, but an
         open transaction delays later drops of the table too. check: asked about each day before it
-        is dropped; archiver: archives days of versions. reconnect: called when the connection is
-        lost; if it raises, no other day is tried."""
-        connection = connections[using or "default"]
+        is dropped; archiver: archives days of versions. The caller holds the lock of the runs; if
+        it cannot be taken again after a lost connection, no other day is tried."""
         connection.ensure_connection()
         editor = connection.schema_editor(atomic=False)
         steps: list[tuple[str, DayPartition, Callable[..., None]]] = [
@@ -145,12 +118,9 @@ class DayPlan(PostgresModelPartitioningPlan):
                 break
 
 
-def plan(
-    policy: Policy, using: str = "default", tables: Sequence[Partitioned] = VERSIONS
-) -> list[DayPlan]:
+def plan(policy: Policy, tables: Sequence[Partitioned] = VERSIONS) -> list[DayPlan]:
     """The plan of each of the tables. Raises PostgresPartitioningError: one is missing."""
     names = [table.name for table in tables]
-    connection = connections[using]
     if missing := catalog.missing_tables(connection, names):
         raise PostgresPartitioningError(f"no table {', '.join(missing)}: run annals migrate")
     found = catalog.read(connection, names)
@@ -203,15 +173,7 @@ def _attempt(act: Callable[..., None], model: object, editor: object) -> Excepti
 
 
 def _line(action: str, part: DayPartition) -> PlanLine:
-    start = datetime(part.day.year, part.day.month, part.day.day, tzinfo=UTC)
-    found = part.found
-    return PlanLine(
-        action=action,
-        table=part.table,
-        name=part.full_name,
-        start=start,
-        end=start + timedelta(days=1),
-        reason=part.reason,
-        rows=found.rows if found else 0,
-        bytes=found.bytes if found else 0,
-    )
+    new = Partition(part.table, part.full_name, None, None, DayState.DETACHED, True, 0, 0)
+    start = midnight(part.day)
+    found = replace(part.found or new, start=start, end=start + timedelta(days=1))
+    return PlanLine(action, found, part.reason)

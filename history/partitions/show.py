@@ -48,14 +48,15 @@ def plan(lines: Iterable[PlanLine], each: bool = False) -> "Table":
     names = ("table", "action", "partitions", "from (UTC)", "to (UTC)", "~rows", "bytes", "why")
     table = columns(*names, right=NUMBERS)
     for count, line in [(1, line) for line in lines] if each else _merged(lines):
+        part = line.part
         table.add_row(
-            line.table,
+            part.table,
             line.action,
-            line.name if count == 1 else counted(count, "day"),
-            _moment(line.start),
-            _moment(line.end),
-            f"{line.rows:,}",
-            size(line.bytes),
+            part.name if count == 1 else counted(count, "day"),
+            _moment(part.start),
+            _moment(part.end),
+            f"{part.rows:,}",
+            size(part.bytes),
             line.reason,
         )
     return table
@@ -63,46 +64,34 @@ def plan(lines: Iterable[PlanLine], each: bool = False) -> "Table":
 
 def partition_object(part: Partition) -> dict[str, Any]:
     """A partition for JSON. Moments are ISO 8601 in UTC; rows is an estimate."""
-    return {
-        "table": part.table,
-        "name": part.name,
-        "day": part.day.isoformat() if part.day else None,
-        "from": part.start.isoformat() if part.start else None,
-        "to": part.end.isoformat() if part.end else None,
-        "rows": part.rows,
-        "bytes": part.bytes,
-        "state": part.state.value,
-        "marked": part.marked,
-    }
+    day = part.day.isoformat() if part.day else None
+    return {**_object(part), "day": day, "state": part.state.value, "marked": part.marked}
 
 
 def line_object(line: PlanLine) -> dict[str, Any]:
     """A line of a plan for JSON."""
+    return {"action": line.action, **_object(line.part), "reason": line.reason}
+
+
+def _object(part: Partition) -> dict[str, Any]:
     return {
-        "action": line.action,
-        "table": line.table,
-        "name": line.name,
-        "from": line.start.isoformat() if line.start else None,
-        "to": line.end.isoformat() if line.end else None,
-        "rows": line.rows,
-        "bytes": line.bytes,
-        "reason": line.reason,
+        "table": part.table,
+        "name": part.name,
+        "from": part.start.isoformat() if part.start else None,
+        "to": part.end.isoformat() if part.end else None,
+        "rows": part.rows,
+        "bytes": part.bytes,
     }
 
 
 def _merged(lines: Iterable[PlanLine]) -> Iterator[tuple[int, PlanLine]]:
     """Runs of lines with the same table, action and reason, with the number of partitions."""
-    for _, group in groupby(lines, lambda line: (line.table, line.action, line.reason)):
+    for _, group in groupby(lines, lambda line: (line.part.table, line.action, line.reason)):
         run = list(group)
-        yield (
-            len(run),
-            replace(
-                run[0],
-                end=run[-1].end,
-                rows=sum(line.rows for line in run),
-                bytes=sum(line.bytes for line in run),
-            ),
-        )
+        parts = [line.part for line in run]
+        rows, bytes = sum(part.rows for part in parts), sum(part.bytes for part in parts)
+        whole = replace(parts[0], end=parts[-1].end, rows=rows, bytes=bytes)
+        yield len(run), replace(run[0], part=whole)
 
 
 def _moment(moment: datetime | None) -> str:

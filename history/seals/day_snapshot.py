@@ -4,6 +4,7 @@ from collections.abc import Callable
 from datetime import date
 from typing import Final, LiteralString, TypeVar
 
+import psycopg
 from psycopg import errors, sql
 
 from history import distribution
@@ -27,10 +28,6 @@ WHERE locktype = 'relation' AND mode = 'RowExclusiveLock' AND pid IS NULL
 """
 
 
-class _MovedError(Exception):
-    """Rows were noted meanwhile."""
-
-
 def in_one_state(connection: Connection, table: str, day: date, work: Callable[[], T]) -> T:
     """What work returns, in a transaction with one state of the day; where tables are distributed
     it may be called again. `connection` is in autocommit mode. Raises
@@ -40,13 +37,11 @@ def in_one_state(connection: Connection, table: str, day: date, work: Callable[[
             return work()
     for _ in range(ROUNDS):
         before = _noted(connection, table, day)
-        try:
-            with connection.transaction():
-                found = work()
-                _compare(before, _noted(connection, table, day))
+        with connection.transaction():
+            found = work()
+            if _noted(connection, table, day) == before:
                 return found
-        except _MovedError:
-            continue
+            raise psycopg.Rollback  # leaves the block, and is not seen outside
     raise errors.LockNotAvailable("rows of this day keep coming; run it again later")
 
 
@@ -56,18 +51,14 @@ def spread(connection: Connection, table: str) -> bool:
 
 
 def announce(connection: Connection, place: days.DayTable, table: str, day: date) -> None:
-    """As late.announce, on all nodes."""
-    if spread(connection, table):
-        late_rows.mark(connection, table, day)
-        wait_for_writers(connection, table)
-    else:
-        late_rows.announce(connection, place, table, day)
-
-
-def wait_for_writers(connection: Connection, table: str) -> None:
-    """Return when every transaction on any node that has written to the table before is done.
+    """Make writers note the origin of every row that enters the day from now on. Returns when each
+    row is visible or will be noted: waits for the transactions, on any node, that wrote to the day.
     `connection` is in autocommit mode. Raises psycopg.errors.LockNotAvailable if one stays open."""
-    days.retry_lock(lambda: _stop_writers(connection, table), days.LOCK_WAIT_S)
+    late_rows.mark(connection, table, day)
+    if spread(connection, table):
+        days.retry_lock(lambda: _stop_writers(connection, table), days.LOCK_WAIT_S)
+    else:
+        late_rows.wait_for_others(connection, [place.child], "RowExclusiveLock")
 
 
 def _noted(connection: Connection, table: str, day: date) -> tuple[object, ...] | None:
@@ -79,11 +70,6 @@ def _noted(connection: Connection, table: str, day: date) -> tuple[object, ...] 
             return connection.execute(_NOTED, [table, day]).fetchone()
 
     return days.retry_lock(attempt, days.LOCK_WAIT_S)
-
-
-def _compare(before: object, now: object) -> None:
-    if now != before:
-        raise _MovedError
 
 
 def _stop_writers(connection: Connection, table: str) -> None:

@@ -1,7 +1,6 @@
 """Seals the finished days of all tables: which are due, which must wait, and each fails alone."""
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import date, timedelta
 
 from django.db import connection
@@ -12,18 +11,11 @@ from history.entities import ENTITIES
 from history.kinds.kind import DayRows
 from history.models import ArchivedDay, DaySeal
 from history.partitions.catalog import Partition
+from history.partitions.exclusive import reconnect
 from history.seals.seal import NotSealable, seal
 
 # Of the days given, each a table and a day, those that may still get rows, and why.
 Unsettled = Callable[[Collection[tuple[str, date]]], Mapping[tuple[str, date], str]]
-
-
-@dataclass(frozen=True, slots=True)
-class Due:
-    """days: to be sealed now, oldest first for each table. waiting: may still get rows, why."""
-
-    days: Sequence[tuple[DayRows, date]]
-    waiting: Mapping[tuple[str, date], str]
 
 
 def due(
@@ -32,12 +24,13 @@ def due(
     after_days: int,
     unsettled: Unsettled,
     tables: Sequence[DayRows] = ENTITIES,
-) -> Due:
-    """The attached days that are finished, have rows and have no seal. Tables that get no row
+) -> tuple[list[tuple[DayRows, date]], Mapping[tuple[str, date], str]]:
+    """The attached days to be sealed now, oldest first for each table: finished, with rows and
+    without a seal; and those that may still get rows, with the reason. Tables that get no row
     afterwards are sealed without rows too; archived days are not. existing: the partitions of these
     tables. after_days: a day is finished this many days after its end; 0: no day is sealed."""
     if not after_days:
-        return Due((), {})
+        return [], {}
     finished = today - timedelta(days=after_days)
     done = set(DaySeal.objects.values_list("table", "day"))
     done |= set(ArchivedDay.objects.values_list("table", "day"))
@@ -56,14 +49,14 @@ def due(
     waiting = unsettled(filled)
     order = list(by_name)
     days = sorted(filled - waiting.keys(), key=lambda place: (order.index(place[0]), place[1]))
-    return Due([(by_name[table], day) for table, day in days], waiting)
+    return [(by_name[table], day) for table, day in days], waiting
 
 
 def seal_days(
-    places: Sequence[tuple[DayRows, date]], reconnect: Callable[[], None]
+    places: Sequence[tuple[DayRows, date]],
 ) -> Iterator[tuple[DayRows, date, Exception | None]]:
     """Seal each of these days; yields each, with the error if it could not be. The caller holds the
-    lock of maintain's runs. reconnect: called when the connection is lost; may raise."""
+    lock of maintain's runs, which is taken again when the connection is lost."""
     connection.ensure_connection()
     for rows, day in places:
         try:

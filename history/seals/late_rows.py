@@ -4,7 +4,6 @@ them."""
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from datetime import date, datetime
 
 from psycopg import errors, sql
@@ -38,16 +37,6 @@ DELETE FROM late_row WHERE "table" = %s AND day = %s AND to_regclass(%s) IS NULL
 """
 
 
-@dataclass(frozen=True, slots=True)
-class RowDigests:
-    """The rows of a day's table. rows: all of them. rest: those that are not late. late: the number
-    of late rows."""
-
-    rows: Digest
-    rest: Digest
-    late: int
-
-
 def mark(connection: Connection, table: str, day: date) -> None:
     """Have writers note the origin of rows that enter the day, as soon as they see this."""
     connection.execute(
@@ -55,14 +44,6 @@ def mark(connection: Connection, table: str, day: date) -> None:
         ' ON CONFLICT ("table", day) DO UPDATE SET dropped_at = NULL',
         [table, day],
     )
-
-
-def announce(connection: Connection, place: days.DayTable, table: str, day: date) -> None:
-    """Make writers note the origin of every row that enters the day from now on. Returns when each
-    row is visible or will be noted: waits for the transactions that held a lock of the day's table.
-    `connection` is in autocommit mode. Raises psycopg.errors.LockNotAvailable."""
-    mark(connection, table, day)
-    wait_for_others(connection, [place.child], "RowExclusiveLock")
 
 
 def wait_for_others(
@@ -103,8 +84,11 @@ def include(connection: Connection, table: str, day: date) -> None:
     )
 
 
-def digests(connection: Connection, kept: DayRows, day: date, source: sql.Composable) -> RowDigests:
-    """The digests of the rows of a day's table, with and without the late rows."""
+def digests(
+    connection: Connection, kept: DayRows, day: date, source: sql.Composable
+) -> tuple[Digest, Digest, int]:
+    """The digests of the rows of a day's table, with and without the late rows, and the number of
+    late rows."""
     noted = {bytes(found) for (found,) in connection.execute(_NOTED, [kept.table, day])}
     rows, rest, late = Digest(), Digest(), 0
     for id_, version, row_hash in hashes(connection, kept, source):
@@ -113,7 +97,7 @@ def digests(connection: Connection, kept: DayRows, day: date, source: sql.Compos
             late += 1
         else:
             rest.add(id_, version, row_hash)
-    return RowDigests(rows, rest, late)
+    return rows, rest, late
 
 
 def forget_repeats(

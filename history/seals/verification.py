@@ -37,11 +37,6 @@ def closed_fault(known: DaySeal) -> str | None:
     return None
 
 
-def may_be_dropped(closed: Closed, day: date, today: date) -> bool:
-    """Whether retention is over for a day."""
-    return day < today - timedelta(days=closed.kept_days)
-
-
 def unsealed(connection: Connection, kept: DayRows) -> Iterator[tuple[date, str]]:
     """The days without a seal that must have one, oldest first, each with what is wrong: those that
     a run of maintain had to seal, since the oldest seal or row; and those with late rows."""
@@ -87,13 +82,6 @@ class Verdict:
     note: str
 
 
-@dataclass(frozen=True, slots=True)
-class _Result:
-    fault: str | None
-    note: str
-    late: int = 0
-
-
 def chain_fault(kept: DayRows) -> str | None:
     """The first fault in the chain of a table's seals, in the order of sealing; None if whole."""
     previous = GENESIS
@@ -130,10 +118,8 @@ def verify(connection: Connection, kept: DayRows, day: date | None = None) -> It
         except (psycopg.Error, DamagedBlockError) as error:
             if connection.closed:
                 raise
-            found = _Result(f"cannot be read: {describe(error)}", "not compared")
-        yield Verdict(
-            known.table, known.day, known.rows, found.late, known.seal, found.fault, found.note
-        )
+            found = _verdict(known, 0, f"cannot be read: {describe(error)}", "not compared")
+        yield found
     for missing, why in unsealed(connection, kept):
         if day in (None, missing):
             yield Verdict(kept.table, missing, 0, 0, "", why, "not compared")
@@ -149,9 +135,8 @@ def check(connection: Connection, kept: DayRows, day: date) -> None:
     known = DaySeal.objects.filter(table=kept.table, day=day).order_by("-id").first()
     if known is None:
         return
-    found = _compared(connection, kept, known)
-    if found.fault:
-        raise SealedDayChangedError(f"{kept.table} {day} is not as it was sealed: {found.fault}")
+    if fault := _compared(connection, kept, known).fault:
+        raise SealedDayChangedError(f"{kept.table} {day} is not as it was sealed: {fault}")
 
 
 def accept(table: str, day: date) -> None:
@@ -160,7 +145,7 @@ def accept(table: str, day: date) -> None:
     SealedDay.objects.filter(table=table, day=day).delete()
 
 
-def _compared(connection: Connection, kept: DayRows, known: DaySeal) -> _Result:
+def _compared(connection: Connection, kept: DayRows, known: DaySeal) -> Verdict:
     """Compare a day; where one of several nodes seems to differ, once more in one state of all."""
     with late_rows.one_snapshot(connection):
         found = _compare(connection, kept, known)
@@ -171,15 +156,14 @@ def _compared(connection: Connection, kept: DayRows, known: DaySeal) -> _Result:
     return found
 
 
-def _compare(connection: Connection, kept: DayRows, known: DaySeal) -> _Result:
+def _compare(connection: Connection, kept: DayRows, known: DaySeal) -> Verdict:
     place = days.locate(connection, kept.table, known.day)
     count = 0 if kept.closed else late_rows.count(connection, kept.table, known.day)
     rest, found = Digest(), 0
     if place.state is not DayState.ABSENT and not count:
         rest = digest(connection, kept, place.child)
     elif place.state is not DayState.ABSENT:
-        both = late_rows.digests(connection, kept, known.day, place.child)
-        rest, found = both.rest, both.late
+        _, rest, found = late_rows.digests(connection, kept, known.day, place.child)
     note = "digest computed from the rows"
     fault: str | None = None
     if (rest.finish(), rest.rows) != (known.digest, known.rows):
@@ -191,7 +175,11 @@ def _compare(connection: Connection, kept: DayRows, known: DaySeal) -> _Result:
         fault = f"{fault}; {missing}" if fault else missing
     if kept.closed:
         fault = fault or closed_fault(known)
-    return _Result(fault, note, count)
+    return _verdict(known, count, fault, note)
+
+
+def _verdict(known: DaySeal, late: int, fault: str | None, note: str) -> Verdict:
+    return Verdict(known.table, known.day, known.rows, late, known.seal, fault, note)
 
 
 def _compare_dropped(kept: DayRows, known: DaySeal, otherwise: str) -> tuple[str | None, str]:
@@ -205,13 +193,10 @@ def _compare_dropped(kept: DayRows, known: DaySeal, otherwise: str) -> tuple[str
     dropped = SealedDay.objects.filter(
         table=known.table, day=known.day, dropped_at__isnull=False
     ).exists()
-    if dropped and kept.closed and not may_be_dropped(kept.closed, known.day, _today()):
+    kept_days = timedelta(days=kept.closed.kept_days if kept.closed else 0)
+    if dropped and kept.closed and known.day >= clock.now().date() - kept_days:
         return "it was dropped before its retention was over", "dropped, not archived"
     return (None, "dropped, not archived") if dropped else (otherwise, "not archived")
-
-
-def _today() -> date:
-    return clock.now().date()
 
 
 def _difference(sealed: list[Range], found: Digest, known: DaySeal) -> str:
@@ -239,17 +224,6 @@ def _key(place: tuple[str, int]) -> str:
     return f"{place[0]} v{place[1]}"
 
 
-@dataclass(frozen=True, slots=True)
-class Verified:
-    """The latest complete check of a table with seals. since: when it began; before the first
-    check, the time of the first seal, from which on a check is due. faults: days that differ, and
-    one more if the chain is broken; None before the first check."""
-
-    table: str
-    since: datetime
-    faults: int | None
-
-
 def note(table: str, started_at: datetime, days: int, faults: int) -> None:
     """Record a check of all sealed days of a table."""
     VerifiedTable.objects.update_or_create(
@@ -257,12 +231,14 @@ def note(table: str, started_at: datetime, days: int, faults: int) -> None:
     )
 
 
-def latest() -> Iterator[Verified]:
-    """The latest check of each table that has seals, or had some when it was checked."""
+def latest() -> Iterator[tuple[str, datetime, int | None]]:
+    """The latest complete check of each table that has seals, or had some when it was checked:
+    table, when it began, and faults, which are days that differ, and one more if the chain is
+    broken. Before the first check: the time of the first seal, and None."""
     checked = {found.table: found for found in VerifiedTable.objects.all()}
     sealed = DaySeal.objects.values("table").annotate(first=Min("sealed_at")).order_by("table")
     for found in sealed:
         if found["table"] not in checked:
-            yield Verified(found["table"], found["first"], None)
+            yield found["table"], found["first"], None
     for table, check in checked.items():
-        yield Verified(table, check.started_at, check.faults)
+        yield table, check.started_at, check.faults

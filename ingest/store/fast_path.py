@@ -50,7 +50,7 @@ class StoredInBlockError(errors.UniqueViolation):
 def note(connection: Connection, entity: Entity, rows: Sequence[Row]) -> None:
     """Note those of the rows that entered a sealed day, in the transaction that has just stored
     them; only rows of earlier days than today are asked about. A sealer commits its mark before it
-    waits for the lock of the rows (seals.late_rows.announce), so one of both sees the other; and
+    waits for the lock of the rows (seals.day_snapshot.announce), so one of both sees the other; and
     who packs a day marks it while nobody can write. Raises StoredInBlockError if a block has one of
     the rows."""
     today = (clock.now().date() - EPOCH).days

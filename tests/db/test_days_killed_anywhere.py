@@ -82,7 +82,7 @@ def in_table() -> list[tuple[Any, ...]]:
 
 def in_archive(store: Store) -> list[tuple[Any, ...]]:
     known = manifest.load(store, TABLE, OLD)
-    return [] if known is None else list(manifest.rows(store, known))
+    return [] if known is None else list(manifest.checked_rows(store, known))
 
 
 def test_maintain_that_archives_and_drops_a_packed_day(tmp_path: Path) -> None:

@@ -79,7 +79,7 @@ def test_what_we_did_not_mark_stays_and_says_why() -> None:
     assert foreign in names()
     assert expected(range(1, 2))[0] not in names()
     lines = [line for table in plan(policy()) for line in table.lines()]
-    reasons = {line.name: line.reason for line in lines}
+    reasons = {line.part.name: line.reason for line in lines}
     assert reasons[foreign] == "not made by Annals, never dropped"
 
 

@@ -10,7 +10,6 @@ from typing import Any
 
 import psycopg
 import pytest
-from django.conf import settings
 from django.core.management import call_command
 
 from history.base import clock
@@ -234,7 +233,7 @@ def test_a_day_that_only_maintain_may_create_is_waited_for(
 def test_the_newest_day_that_is_accepted_exists_also_when_maintain_did_not_run_since(
     ingested: Ingested, passed: int
 ) -> None:
-    maintain(Policy.at(clock.now(), settings.ANNALS))
+    maintain(Policy.at(clock.now()))
     newest = later(passed).newest
     with restricted(ingested):
         batch = ingested.batch()
@@ -293,7 +292,7 @@ def test_what_a_day_is_held_for_is_stored_when_it_comes(
         [datetime.combine(OLDEST, datetime.min.time(), NOW.tzinfo), SOURCE.topic],
     )
     monkeypatch.setattr(clock, "now", lambda: NOW + timedelta(days=5))
-    policy = Policy.at(clock.now(), settings.ANNALS, unsettled)
+    policy = Policy.at(clock.now(), unsettled)
     name = days.partition_name(ROOT.table, OLDEST)
     outcome = maintain(policy)
     assert (outcome.held, outcome.dropped) == ([name], [])

@@ -10,13 +10,12 @@ from random import Random
 from typing import Any, NamedTuple
 
 import pytest
-from django.conf import settings
-from msgspec.structs import replace
 
 from history.archive.store import Store as Files
 from history.archive.write import DayArchiver
 from history.base import clock
 from history.daily import days
+from history.daily.window import Window
 from history.entities import BY_NAME, ROOT, Entity, root
 from history.fallback import OldVersion
 from history.packing import pack
@@ -118,8 +117,9 @@ def in_archive(store: Store, history: list[Made], folder: Path) -> Archive:
         for made in history:
             days.create(plain, made.entity.table, made.key.updated_at.date())
     in_tables(store, history)
-    given = replace(settings.ANNALS, retention_days=1, archive_url=str(folder))
-    outcome = maintain(Policy.at(clock.now(), given), archiver=DayArchiver(Files(str(folder))))
+    now = clock.now()
+    policy = Policy(Window.at(now, 1, 0), now.date())
+    outcome = maintain(policy, archiver=DayArchiver(Files(str(folder))))
     assert outcome.dropped
     return Archive(str(folder))
 

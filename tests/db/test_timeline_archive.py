@@ -92,7 +92,7 @@ def archived(
 ) -> list[Version]:
     """Half of the days have left for the archive."""
     use(monkeypatch, retention_days="5", archive_url=str(tmp_path))
-    outcome = maintain(Policy.at(NOW, settings.ANNALS), archiver=DayArchiver(store))
+    outcome = maintain(Policy.at(NOW), archiver=DayArchiver(store))
     assert len(outcome.dropped) > 5
     return before
 

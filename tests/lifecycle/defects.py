@@ -41,14 +41,13 @@ def _archive_overwritten(replace: Replace) -> None:
         entity: Entity,
         day: date,
         source: sql.Composable,
-        progress: write.ReportRows = lambda _: None,
     ) -> Manifest:
         rows = Rows(connection, store, entity, source)
         known = manifest.load(store, entity.table, day)
-        if known and rows.digest(progress) == known.digest:
+        if known and rows.digest() == known.digest:
             return known
         number = known.generation + 1 if known else 1
-        return write._write(rows, write._Generation(store, entity, day, number, progress))
+        return write._write(rows, write._Generation(store, entity, day, number))
 
     replace(write, "archive", archive)
     replace(write.DayArchiver, "_check_known", lambda *_: None)
@@ -92,14 +91,12 @@ def _is_old(message: Message, window: Window) -> bool:
 
 
 def _filled_in_place(replace: Replace) -> None:
-    def fill(
-        connection: Connection, store: Store, entity: Entity, wanted: Manifest, progress: Any
-    ) -> None:
+    def fill(connection: Connection, store: Store, entity: Entity, wanted: Manifest) -> None:
         place = _make_room(connection, wanted)
         with connection.transaction():
             days.create_detached(connection, place, wanted.day, days.RESTORED)
         try:
-            restore._fill(connection, store, entity, place.child, wanted, progress)
+            restore._fill(connection, store, entity, place.child, wanted)
         except BaseException:
             connection.execute(sql.SQL("DROP TABLE {}").format(place.child))
             raise
@@ -144,7 +141,7 @@ def _attach(connection: Connection, place: days.DayTable, day: date) -> None:
 def _empty_days_sealed(replace: Replace) -> None:
     due, check = finished.due, seal._check_rows
 
-    def settled(existing: Any, today: date, after_days: int, _: Any) -> finished.Due:
+    def settled(existing: Any, today: date, after_days: int, _: Any) -> Any:
         return due(existing, today, after_days, lambda _: {})
 
     def check_some(table: str, day: date, rows: int) -> None:

@@ -147,7 +147,9 @@ def test_what_a_file_declares(tmp_path: Path) -> None:
         list_keys=("sku",), list_places=(("/items", ("line",)),), created_at="placed",
         closed_at="done",
         labels=(
-            kinds.DeclaredLabel("/state", "", "Состояние", "enum", (("NEW", (("en", "New"),)),)),
+            kinds.DeclaredLabel(
+                path="/state", ru="Состояние", kind="enum", words={"NEW": {"en": "New"}}
+            ),
         ),
     )  # fmt: skip
     assert not order.alone

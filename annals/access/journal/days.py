@@ -13,7 +13,7 @@ from annals.access.models import JournalEntry
 from history.base import clock
 from history.daily import days
 from history.daily.window import Window
-from history.kinds.kind import Closed, Column, Form
+from history.kinds.kind import Closed, Column, DayRows, Form
 from history.models import DaySeal
 from history.partitions import catalog
 from history.partitions.plan import Policy
@@ -64,11 +64,10 @@ def tables() -> tuple[Partitioned, ...]:
     return (*VERSIONS, Partitioned(JournalEntry, ROWS, settings.ANNALS.journal_days))
 
 
-def due(today: date) -> Sequence[tuple[JournalRows, date]]:
+def due(today: date) -> Sequence[tuple[DayRows, date]]:
     """The days of the journal that can be sealed now; none where ANNALS_SEAL_DAYS is 0."""
     existing = catalog.read(connection, [TABLE])
-    found = finished.due(existing, today, ROWS.closed.seal_after, lambda _: {}, [ROWS])
-    return [(ROWS, day) for _, day in found.days]
+    return finished.due(existing, today, ROWS.closed.seal_after, lambda _: {}, [ROWS])[0]
 
 
 def create_skipped(today: date) -> None:
@@ -87,7 +86,7 @@ def create_skipped(today: date) -> None:
 def create(using: str = "default", **_: Any) -> None:
     """A receiver of post_migrate: without a partition of today there is no journal."""
     database = connections[using]
-    policy = Policy.at(clock.now(), settings.ANNALS)
+    policy = Policy.at(clock.now())
     wanted = list(Window(policy.today, policy.window.newest).days())
     if catalog.missing_tables(database, [TABLE]):
         return  # after `migrate history` alone

@@ -23,14 +23,14 @@ from annals.management import packing_days
 from annals.management.verifying import verify_archive, verify_tables
 from history import packing, schema
 from history.archive import decisions, provenance
-from history.archive.restore import release, restore
+from history.archive.restore import restore
 from history.archive.store import ArchiveError, Store
-from history.archive.write import DayArchiver, NoArchive
+from history.archive.write import DayArchiver
 from history.base import clock
 from history.base.error_text import describe
 from history.base.table import counted, print_table
 from history.daily.canonical import Connection
-from history.daily.days import is_packed, partition_name
+from history.daily.days import is_packed, partition_name, release
 from history.entities import BY_NAME, BY_TABLE, ENTITIES, Entity
 from history.failure.complaints import Complaint
 from history.failure.sentences import known
@@ -38,7 +38,7 @@ from history.kinds.kind import DayRows
 from history.management.progress import progress
 from history.models import ArchivedDay
 from history.partitions import catalog, show, state
-from history.partitions.exclusive import NoRunLockError, reconnect, run_lock
+from history.partitions.exclusive import NoRunLockError, run_lock
 from history.partitions.maintain import Outcome, maintain
 from history.partitions.plan import Holds, Policy, plan
 from history.partitions.strategy import DayPartition
@@ -67,7 +67,7 @@ class PartitionsRun:
     def handle(self, *_: object, **options: Any) -> None:
         self.options = options
         holds = None if options.get("force") else self.holds
-        self.policy = Policy.at(clock.now(), settings.ANNALS, holds)
+        self.policy = Policy.at(clock.now(), holds)
         if options["action"] == "maintain" and options["dry_run"]:
             options["action"] = "plan"
         try:
@@ -114,7 +114,7 @@ class PartitionsRun:
             self.stdout.write(json.dumps(answer))
             return 0
         print_table(self.stdout, show.plan(lines, self.options["each"]))
-        freed = show.size(sum(line.bytes for line in lines if line.action == "drop"))
+        freed = show.size(sum(line.part.bytes for line in lines if line.action == "drop"))
         self.stdout.write(
             f"Window {self.policy.window.oldest} to {self.policy.window.newest} (UTC): "
             f"{counts['create']} to create, {counts['drop']} to drop ({freed}), "
@@ -151,7 +151,8 @@ class PartitionsRun:
             if self.options["each"] and error is None and not self.options["json"]:
                 self.stdout.write(f"{action} {part.full_name}: {part.reason}")
 
-        archiver = self._archiver()
+        url = settings.ANNALS.archive_url
+        archiver = DayArchiver(Store(url)) if url else None
         # The lock also between the steps: another run would end this one halfway.
         with run_lock():
             with progress("create, archive, drop, seal, pack, days", None, sys.stderr) as advance:
@@ -168,7 +169,14 @@ class PartitionsRun:
         return outcome.exit_code
 
     def _check(self, plain: Connection, table: str, day: date) -> None:
-        """Raises verification.SealedDayChangedError if the day is not as it was sealed."""
+        """Raises verification.SealedDayChangedError if the day is not as it was sealed, and
+        ArchiveError if it would be dropped without the archive of this installation."""
+        unarchived = table != journal.TABLE and not settings.ANNALS.archive_url
+        if unarchived and not self.options["without_archive"] and ArchivedDay.objects.exists():
+            raise ArchiveError(
+                "is not dropped: this installation archives days, and ANNALS_ARCHIVE_URL is unset. "
+                "Set it, or give --without-archive"
+            )
         rows = journal.ROWS if table == journal.TABLE else BY_TABLE[table]
         try:
             verification.check(plain, rows, day)
@@ -183,26 +191,19 @@ class PartitionsRun:
             record(Action.OTHER, done, self.options["why"], entity=rows.name)
             verification.accept(table, day)
 
-    def _archiver(self) -> DayArchiver | NoArchive | None:
-        """What archives a day before it is dropped; None: days are dropped without."""
-        url = settings.ANNALS.archive_url
-        if url:
-            return DayArchiver(Store(url))
-        archives = ArchivedDay.objects.exists() and not self.options["without_archive"]
-        return NoArchive() if archives else None
-
     def _seal_due(self, outcome: Outcome, advance: Callable[[int], None]) -> None:
         """Seal the days that are finished and settled."""
         with run_lock():
             existing = catalog.read(connection, [entity.table for entity in ENTITIES])
-            found = due(existing, self.policy.today, settings.ANNALS.seal_days, may_get_rows)
-            outcome.unsealed += [(*place, why) for place, why in sorted(found.waiting.items())]
+            after = settings.ANNALS.seal_days
+            found, waiting = due(existing, self.policy.today, after, may_get_rows)
+            outcome.unsealed += [(*place, why) for place, why in sorted(waiting.items())]
             try:
                 journal.create_skipped(self.policy.today)
             except psycopg.Error as failed:
                 outcome.failed(journal.TABLE, failed)
-            days = [*found.days, *journal.due(self.policy.today)]
-            for rows, day, error in seal_days(days, reconnect):
+            days = [*found, *journal.due(self.policy.today)]
+            for rows, day, error in seal_days(days):
                 outcome.note_in(outcome.sealed, partition_name(rows.table, day), error)
                 advance(1)
             late_rows.forget(connection.connection)
@@ -228,10 +229,8 @@ class PartitionsRun:
         except DatabaseError as error:
             outcome.failed("rows of logins that have ended", error)
 
-    def _summary(
-        self, outcome: Outcome, archiver: DayArchiver | NoArchive | None, seconds: float
-    ) -> None:
-        kept = archiver.archived.values() if isinstance(archiver, DayArchiver) else ()
+    def _summary(self, outcome: Outcome, archiver: DayArchiver | None, seconds: float) -> None:
+        kept = archiver.archived.values() if archiver else ()
         in_table, in_files = sum(m.table_bytes for m in kept), sum(m.file_bytes for m in kept)
         if self.options["json"]:
             archive = {"days": len(kept), "tableBytes": in_table, "fileBytes": in_files}
@@ -288,7 +287,9 @@ class PartitionsRun:
         day = self.options["day"]
 
         def act(plain: Connection, entity: Entity) -> str:
-            release(plain, entity.table, day)
+            if not release(plain, entity.table, day):
+                name = partition_name(entity.table, day)
+                raise ArchiveError(f"{name} was not restored from the archive")
             return f"Released {entity.table} {day}."
 
         return self._locked(act)
@@ -299,13 +300,13 @@ class PartitionsRun:
     def _adopt(self) -> int:
         return self._decided(decisions.adopt, "The archived rows of {} count: {}.")
 
-    def _decided(self, decide: Callable[[Store, str, date, str], int], said: str) -> int:
+    def _decided(self, decide: Callable[[Store, str, date], int], said: str) -> int:
         store, day, why = _store(), self.options["day"], self.options["why"]
 
         def act(_: Connection, entity: Entity) -> str:
             done = f"partitions {self.options['action']} {day}"
             record(Action.OTHER, done, why, entity=entity.name)
-            rows = decide(store, entity.table, day, why)
+            rows = decide(store, entity.table, day)
             return said.format(f"{entity.table} {day}", counted(rows, "row"))
 
         return self._locked(act)
