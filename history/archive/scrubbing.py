@@ -33,31 +33,22 @@ def read(store: Store, name: str) -> File:
     return _rows(store, name, size, sha256)
 
 
-def damage(
-    store: Store,
-    said: File,
-    each: Each = lambda *_: None,
-) -> str | None:
+def damage(store: Store, said: File, each: Each = lambda *_: None) -> str | None:
     """What is wrong with a file; None if it is as its manifest says. Reads its bytes, then its
     rows; one row group in memory. each: called with every row."""
     try:
         sha256, size = store.sha256(said.name)
         if (said.sha256, said.bytes) != (sha256, size):
-            other = "it has other bytes than its manifest says"
-            return f"{said.name} has changed in the archive: {other}"
+            return (
+                f"{said.name} has changed in the archive: it has other bytes than its manifest says"
+            )
         found = _rows(store, said.name, size, sha256, each)
     except FileNotFoundError:
         return f"{said.name} is missing in the archive"
     except ArchiveError as error:
         return str(error)
-    if (said.rows, said.digest) != (found.rows, found.digest):
-        return f"{said.name} has other rows than its manifest says"
-    if said != found:
-        return (
-            f"{said.name} has the ids {found.first} to {found.last}, "
-            f"its manifest says {said.first} to {said.last}"
-        )
-    return None
+    same = said == found
+    return None if same else f"{said.name} has other rows than its manifest says, or other ids"
 
 
 def damaged(store: Store, manifest: Manifest) -> str | None:
@@ -75,13 +66,7 @@ def unsound(store: Store, manifest: Manifest) -> str | None:
     return None if same else "the rows of the files are not those of the manifest"
 
 
-def _rows(
-    store: Store,
-    name: str,
-    size: int,
-    sha256: str,
-    each: Each = lambda *_: None,
-) -> File:
+def _rows(store: Store, name: str, size: int, sha256: str, each: Each = lambda *_: None) -> File:
     """What a file is, by its rows. Raises ArchiveError if it has none or is no file of ours."""
     digest, rows = hashlib.sha256(), 0
     first = last = ""
@@ -150,20 +135,16 @@ def _check(store: Store, table: str, day: date) -> Checked | None:
         known = ArchivedDay.objects.filter(table=table, day=day).first()
         if known is None:
             return None
-        rows, size, files = known.rows, known.file_bytes, known.files
         try:
             fault, note = _compare(store, known)
         except (ArchiveError, OSError, pa.ArrowException) as error:
             fault, note = f"cannot be read: {error}", "not compared"
-        if fault is None or not _replaced(known):
-            break
-    return Checked(table, day, rows, size, fault, f"{counted(len(files), 'file')}, {note}")
-
-
-def _replaced(known: ArchivedDay) -> bool:
-    """Whether the day has got a newer generation since, or was removed from the archive."""
-    now = ArchivedDay.objects.filter(id=known.id).first()
-    return now is None or now.archived_at != known.archived_at
+        said = f"{counted(len(known.files), 'file')}, {note}"
+        result = Checked(table, day, known.rows, known.file_bytes, fault, said)
+        same = ArchivedDay.objects.filter(id=known.id, archived_at=known.archived_at)
+        if fault is None or same.exists():
+            break  # else it has a newer generation since, or was removed from the archive
+    return result
 
 
 def _compare(store: Store, known: ArchivedDay) -> tuple[str | None, str]:

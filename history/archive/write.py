@@ -40,10 +40,6 @@ class _Generation:
     digest: Digest = field(default_factory=Digest)
     files: list[File] = field(default_factory=list)
 
-    def next_name(self) -> str:
-        number = len(self.files)
-        return f"{folder(self.entity.table, self.day)}/part-{number:05}-{self.run}.parquet"
-
 
 def archive(
     connection: Connection,
@@ -115,7 +111,7 @@ def _file(new: _Generation, stream: Iterator[Row]) -> bool:
     row = next(stream, None)
     if row is None:
         return False
-    name = new.next_name()
+    name = f"{folder(new.entity.table, new.day)}/part-{len(new.files):05}-{new.run}.parquet"
     written, done = hashlib.sha256(), 0
     with new.store.write(name) as sink:
         writer = Writer(sink, new.entity)

@@ -57,12 +57,9 @@ def of_database(error: BaseException) -> str | None:
 
 
 def no_connection(error: BaseException) -> str | None:
-    """Why there was no connection; None for another error. The pool says only that it waited."""
+    """Why there was no connection; None for another error. Before the pool waits for one, its
+    backend has asked the server (history.database.base)."""
     if isinstance(error, PoolTimeout):
-        try:
-            psycopg.connect(**connection.get_connection_params()).close()
-        except psycopg.OperationalError as refused:
-            return no_connection(refused)
         return f"no connection to PostgreSQL at {_words()['place']} was free in time. {_NEXT}"
     if not _is_of_connecting(error):
         return None

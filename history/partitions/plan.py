@@ -110,7 +110,11 @@ class DayPlan(PostgresModelPartitioningPlan):
         steps += [("dropped", part, part.delete) for part in self.deletions]
         for action, part, act in steps:
             part.archiver, part.check = archiver if self.of_versions else None, check
-            error = _attempt(act, self.config.model, editor)
+            error = None
+            try:
+                act(self.config.model, editor)
+            except Exception as failed:
+                error = failed
             report(action, part, error)
             if connection.connection is None or connection.connection.closed:
                 reconnect()
@@ -161,15 +165,6 @@ def _holds(
         if part.table in tables and part.day and limit <= part.day < oldest
     }
     return policy.holds(overdue) if policy.holds and overdue else {}
-
-
-def _attempt(act: Callable[..., None], model: object, editor: object) -> Exception | None:
-    """The error of one day, if there was one."""
-    try:
-        act(model, editor)
-    except Exception as error:
-        return error
-    return None
 
 
 def _line(action: str, part: DayPartition) -> PlanLine:

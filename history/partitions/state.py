@@ -30,7 +30,7 @@ class Status:
 
 def status(policy: Policy, tables: Sequence[Partitioned] = VERSIONS) -> list[Status]:
     """The status of each of the tables. Raises PostgresPartitioningError: one is missing."""
-    return [_status(table, policy.today) for table in plan(policy, tables=tables)]
+    return [_status(table, policy.today) for table in plan(policy, tables)]
 
 
 def _status(table: DayPlan, today: date) -> Status:

@@ -2,7 +2,7 @@
 of the whole table, or an end at the first missing day."""
 
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import date, timedelta
 from typing import Any, Protocol
 
@@ -71,43 +71,32 @@ class DayPartition(PostgresRangePartition):
         plain, table = schema_editor.connection.connection, model._meta.db_table
         if self.check is not None:
             self.check(plain, table, self.day)
-        if self.archiver is None:
-            days.drop(plain, table, self.day, waited=self._note)
-            return
         archiver = self.archiver
-        archiver.archive(plain, table, self.day)
-        days.drop(
-            plain,
-            table,
-            self.day,
-            confirm=lambda _: archiver.confirm(plain, table, self.day),
-            waited=self._note,
-        )
+        if archiver is not None:
+            archiver.archive(plain, table, self.day)
+
+        def confirm(_: days.DayTable) -> None:
+            if archiver is not None:
+                archiver.confirm(plain, table, self.day)
+
+        days.drop(plain, table, self.day, confirm=confirm, waited=self._note)
 
     def _note(self, seconds: float) -> None:
         self.waited = seconds
 
 
+@dataclass(frozen=True)
 class DayStrategy(PostgresRangePartitioningStrategy):
     """Creates the missing days of a window and drops the days before it. today: the current UTC
     day. existing: the table's partitions. holds: by day, with the reason. past: also days before
     today."""
 
-    def __init__(
-        self,
-        table: str,
-        window: Window,
-        today: date,
-        existing: Sequence[Partition],
-        holds: Mapping[date, str] | None = None,
-        past: bool = True,
-    ) -> None:
-        self.table = table
-        self.window = window
-        self.today = today
-        self.existing = existing
-        self.holds = holds or {}
-        self.past = past
+    table: str
+    window: Window
+    today: date
+    existing: Sequence[Partition]
+    holds: Mapping[date, str] = field(default_factory=dict)
+    past: bool = True
 
     def to_create(self) -> Generator[DayPartition, None, None]:
         """The missing days, the most urgent first."""

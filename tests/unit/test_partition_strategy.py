@@ -39,7 +39,7 @@ def strategy(
     *existing: Partition, keep: int = 3, ahead: int = 2, holds: dict[date, str] | None = None
 ) -> DayStrategy:
     window = Window(TODAY - timedelta(days=keep), TODAY + timedelta(days=ahead))
-    return DayStrategy(TABLE, window, TODAY, existing, holds)
+    return DayStrategy(TABLE, window, TODAY, existing, holds or {})
 
 
 def created(it: DayStrategy) -> list[int]:
