@@ -95,7 +95,7 @@ def test_a_login_gets_the_rights_of_one_role_only(tmp_path: Path) -> None:
             row = plain.execute("SELECT pg_has_role('annals_web', 'MEMBER')").fetchone()
         assert row == (False,)
         alter(login, "SUPERUSER")
-        with pytest.raises(CommandError, match="has the rights of .*owner: "):
+        with pytest.raises(CommandError, match=r"has the rights of .*owner: "):
             call_command("grants", apply=True, login=[("consumer", login, str(file))])
 
 
