@@ -20,7 +20,7 @@ class AnnalsConfig(AppConfig):
 
     def ready(self) -> None:
         register(lazy("annals.observe.server_checks.server_settings"), Tags.database)
-        register(lazy("annals.observe.deploy_checks.first_hour"), Tags.security, deploy=True)
+        register(lazy("annals.operations.deploy_checks.first_hour"), Tags.security, deploy=True)
 
         # contenttypes is last, so the permissions of all apps exist when its signal arrives.
         for app, receiver in RECEIVERS.items():

@@ -152,12 +152,6 @@ def parser(program: str, name: str) -> ArgumentParser | None:
     return made
 
 
-def names() -> list[str]:
-    """Our commands, in the order of the alphabet."""
-    files = (each for app in APPS for each in _file(app, "*").parent.glob("[!_]*.py"))
-    return sorted(each.stem for each in files)
-
-
 def overview(program: str) -> str:
     """What `annals help` prints. program: how it was called."""
     lines = [

@@ -158,17 +158,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         Meta(
             gt=0,
             le=1,
-            description="Share of bad messages among the last ANNALS_BAD_WINDOW_MESSAGES that "
-            "halts a topic partition.",
+            description="Share of bad messages among the last 2,000 that halts a topic partition.",
         ),
     ] = 0.5
-    bad_window_messages: Annotated[
-        int,
-        Meta(
-            ge=10,
-            description="Number of latest messages over which ANNALS_MAX_BAD_RATIO is computed.",
-        ),
-    ] = 2_000
 
     # Who may log in, from where, and what is recorded.
 
@@ -248,17 +240,6 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
             "503; also the longest time of one statement of it.",
         ),
     ] = 30
-    expensive_requests: Annotated[
-        int,
-        Meta(
-            ge=1,
-            le=5,
-            description="How many questions about whole histories (blame, the history of a field, "
-            "applications, changes of a path, the archive, pages of more than 100 versions) one "
-            "web process answers at a time. "
-            "Twice as many more wait for 2 seconds, others get 503. A process has 16 threads.",
-        ),
-    ] = 4
     https: Annotated[
         bool,
         Meta(

@@ -155,12 +155,6 @@ DAYS_OVERDUE: Final = REGISTER.collected_gauge(
     "Days before the window that still have a partition, held days included.",
     table=TABLE,
 )
-DAYS_PENDING: Final = REGISTER.collected_gauge(
-    "annals_store_days_pending",
-    "days",
-    "Days whose detach was interrupted by an open transaction.",
-    table=TABLE,
-)
 DAYS_TO_PACK: Final = REGISTER.collected_gauge(
     "annals_store_days_to_pack",
     "days",

@@ -50,13 +50,6 @@ def when_ready(server: Any) -> None:
         raise SystemExit(f"annals: {error}") from None
 
 
-def child_exit(_server: Any, worker: Any) -> None:
-    """Remove the gauges of a worker that has ended. Its counters stay, so that sums never fall."""
-    from prometheus_client.multiprocess import mark_process_dead
-
-    mark_process_dead(worker.pid)  # type: ignore[no-untyped-call]
-
-
 def on_exit(_server: Any) -> None:
     """Runs in the master process when it ends."""
     shutil.rmtree(METRICS, ignore_errors=True)

@@ -13,12 +13,11 @@ class AccessConfig(AppConfig):
     label = "access"
 
     def ready(self) -> None:
-        from django.contrib.auth.signals import user_logged_in, user_logged_out
+        from django.contrib.auth.signals import user_logged_out
 
         from history.base.signals import begins, looks_back
         from history.labels import mark_changed
 
-        user_logged_in.connect(lazy("annals.access.sessions.on_login"), weak=False)
         user_logged_out.connect(lazy("annals.access.sessions.on_logout"), weak=False)
         begins.connect(lazy("annals.access.journal.write.on_export"), weak=False)
         looks_back.connect(lazy("annals.access.journal.read.opened_before"), weak=False)

@@ -20,8 +20,6 @@ from django.urls import NoReverseMatch, reverse
 from django.utils import timezone
 from psycopg.types.numeric import Int4
 
-from annals.access.address import address_of
-from annals.access.journal.words import BREAK_GLASS
 from annals.access.models import LogoutToken, ProviderSession
 from history.database import prepared
 
@@ -117,13 +115,6 @@ class SessionLimits:
             return None
         back = urlencode({"renew": "1", "next": request.get_full_path()})
         return HttpResponseRedirect(f"{address}?{back}")
-
-
-def on_login(request: HttpRequest, user: Any, **_: Any) -> None:
-    """A receiver of user_logged_in: leaves a line, and marks a break-glass session."""
-    log.info("login of %r from %s", user.get_username(), address_of(request))
-    if getattr(request, BREAK_GLASS, False):
-        request.session[BREAK_GLASS] = True  # the journal says so at each look
 
 
 def on_logout(request: HttpRequest, **_: Any) -> None:

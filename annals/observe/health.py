@@ -91,7 +91,7 @@ def _migrations() -> str:
     return "a declared kind has no table, or another one"
 
 
-def partitions() -> str:
+def _partitions() -> str:
     """Whether every table has a partition for today and for tomorrow."""
     today = clock.now().date()
     wanted = [
@@ -111,7 +111,7 @@ CHECKS: dict[str, Callable[[], str]] = {
     "database": _database,
     "rights": _rights,
     "migrations": _migrations,
-    "partitions": partitions,
+    "partitions": _partitions,
 }
 
 

@@ -44,7 +44,6 @@ TABLES = {
     "ahead": metrics.DAYS_AHEAD,
     "missing": metrics.DAYS_MISSING,
     "overdue": metrics.DAYS_OVERDUE,
-    "pending": metrics.DAYS_PENDING,
 }
 
 

@@ -6,7 +6,6 @@ from datetime import date, datetime, timedelta
 
 from django.db.models import Q
 
-from history.daily.days import DayState
 from history.models import MaintainRun
 from history.partitions.maintain import Outcome
 from history.partitions.plan import DayPlan, Policy, plan
@@ -17,15 +16,13 @@ from history.partitions.strategy import VERSIONS, Partitioned
 class Status:
     """One table. Counts are partitions; bytes include indexes and TOAST. ahead: days after today
     without a gap; -1 if today's is missing. missing: days of the window without one, without the
-    newest, which the next run makes. overdue: to be dropped. pending: detaches that were
-    interrupted."""
+    newest, which the next run makes. overdue: to be dropped."""
 
     table: str
     bytes: int
     ahead: int
     missing: int
     overdue: int
-    pending: int
 
 
 def status(policy: Policy, tables: Sequence[Partitioned] = VERSIONS) -> list[Status]:
@@ -47,7 +44,6 @@ def _status(table: DayPlan, today: date) -> Status:
         ahead=ahead,
         missing=sum(part.day < strategy.window.newest for part in table.creations),
         overdue=len(table.deletions),
-        pending=sum(part.state is DayState.PENDING for part in strategy.existing),
     )
 
 

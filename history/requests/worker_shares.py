@@ -8,12 +8,11 @@ from contextlib import ExitStack, contextmanager
 from functools import wraps
 from typing import Final, ParamSpec, TypeVar
 
-from django.conf import settings
-
 from history import metrics
 from history.requests import deadline
 from history.requests.deadline import Work
 
+AT_ONCE: Final = 4  # of the 16 threads of a process
 WAIT_S: Final = 2.0
 # A question that has computed for this long is expensive, whatever it asks: sizes differ.
 CHEAP_S: Final = 0.1
@@ -55,7 +54,7 @@ class Share:
             self._inside.release()
 
 
-_share: Final = Share(settings.ANNALS.expensive_requests)
+_share: Final = Share(AT_ONCE)
 # What this process answers for logins at the moment.
 _answered: Final[set[Work]] = set()
 _counting: Final = threading.Lock()

@@ -37,8 +37,9 @@ from annals.access.oidc.discovery import ProviderDownError
 HANDSHAKE_SECONDS: Final = 600
 STATES: Final = "oidc_states"
 NEXT: Final = "oidc_login_next"
-# Browsers drop a cookie of more than 4096 bytes, its name and attributes included.
-LONGEST_COOKIE: Final = 3800
+# Browsers drop a cookie of more than 4096 bytes. One of OIDC_MAX_STATES logins has this many
+# characters of an address in it; what is longer leads to the first page.
+LONGEST_NEXT: Final = 700
 
 
 class Handshake(CookieStore):
@@ -56,16 +57,11 @@ class Handshake(CookieStore):
         return found if isinstance(found, dict) else {}
 
     def store(self, response: HttpResponse) -> None:
-        """Send it with a response. What is too long to be sent leads to the first page."""
+        """Send it with a response."""
         if not self.states:
             response.delete_cookie(_name(), path=_path())
             return
         self.save()
-        for state in self.states.values():  # the oldest first
-            if len(self.session_key or "") <= LONGEST_COOKIE:
-                break
-            state["next"] = None
-            self.save()
         response.set_cookie(
             _name(),
             self.session_key or "",
@@ -128,10 +124,10 @@ class Login(OIDCAuthenticationRequestView):  # type: ignore[misc] # untyped libr
         finally:
             request.session = own
         # A code that comes back to another provider's address must not be taken for this login.
-        following = begun.pop(NEXT)
+        following = begun.pop(NEXT) or ""
         for state in begun.states.values():
             state.setdefault("provider", self.provider)
-            state.setdefault("next", following)
+            state.setdefault("next", following if len(following) <= LONGEST_NEXT else None)
         begun.store(answer)
         return answer
 

@@ -64,17 +64,10 @@ def _asked(given: Iterable[list[str]]) -> Iterator[tuple[str, str, str]]:
 
 def _refuse_other_rights(role: str, name: str) -> None:
     """A login with two roles would have the rights of both."""
-    others = grants.other_roles(role, name)
-    if grants.OWNER in others:
+    if others := grants.other_roles(role, name):
         raise CommandError(
-            f"{name} has the rights of the owner of the tables, or of a superuser: it cannot be a "
-            f"login of {role}. Nothing is changed. Give another name."
-        )
-    if others:
-        raise CommandError(
-            f"{name} is a login of {others[0]}: as one of {role} too, it would have the rights of "
-            f"both. Nothing is changed. Give another name, or run REVOKE {others[0]} FROM {name}; "
-            "first."
+            f"{name} has the rights of {' and '.join(others)}: as a login of {role} too, it would "
+            "have both. Nothing is changed. Give another name, or take those rights away first."
         )
 
 

@@ -266,11 +266,6 @@ class PartitionsRun:
                 f"{counted(outcome.search_keys_removed, 'search key')}, "
                 f"{counted(outcome.quarantine_removed, 'message')} in quarantine."
             )
-        if outcome.logins_removed:
-            self.stdout.write(
-                f"Removed {counted(outcome.logins_removed, 'row')} of ended sessions and failed "
-                "logins."
-            )
 
     def _restore(self) -> int:
         store, day = _store(), self.options["day"]

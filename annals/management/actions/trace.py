@@ -24,74 +24,73 @@ OF_VERSION = ("entity", "id", "version")
 OF_MESSAGE = ("topic", "partition", "offset")
 
 
-class TraceRun:
-    """The action of one call of the command."""
-
-    def __init__(self, command: BaseCommand) -> None:
-        self.stdout, self.stderr = command.stdout, command.stderr
-
-    def handle(self, **options: Any) -> None:
-        groups = [
-            names
-            for names in (OF_VERSION, OF_MESSAGE)
-            if any(options[name] is not None for name in names)
-        ]
-        if len(groups) != 1 or any(options[name] is None for name in groups[0]):
-            raise CommandError(
-                "Give --entity, --id and --version, or --topic, --partition and --offset."
-            )
-        of_version = groups[0] is OF_VERSION
-        fate = self._of_version(options) if of_version else self._of_message(options)
-        with translation.override("en"):
-            if options["json"]:
-                self.stdout.write(json.dumps(_as_object(fate)))
-            else:
-                self._print(fate)
-
-    def _of_version(self, options: dict[str, Any]) -> Fate:
-        entity, id, number = BY_NAME[options["entity"]], options["id"], options["version"]
-        if not 0 < len(id) <= ID_LENGTH or "\0" in id:
-            raise CommandError(f"--id must have 1 to {ID_LENGTH} characters.")
-        record(
-            Action.VERSION,
-            f"trace version {number}",
-            entity=entity.name,
-            entity_id=id,
-            application=id if entity.root else "",
+def run(command: BaseCommand, **options: Any) -> None:
+    """Print what became of it. options: as the command declares them. Raises CommandError."""
+    groups = [
+        names
+        for names in (OF_VERSION, OF_MESSAGE)
+        if any(options[name] is not None for name in names)
+    ]
+    if len(groups) != 1 or any(options[name] is None for name in groups[0]):
+        raise CommandError(
+            "Give --entity, --id and --version, or --topic, --partition and --offset."
         )
-        return trace.of_version(timeline.on_host(), entity, id, number)
+    of_version = groups[0] is OF_VERSION
+    fate = _of_version(options) if of_version else _of_message(command, options)
+    with translation.override("en"):
+        if options["json"]:
+            command.stdout.write(json.dumps(_as_object(fate)))
+        else:
+            _print(command, fate)
 
-    def _of_message(self, options: dict[str, Any]) -> Fate:
-        place = MessagePlace(*(options[name] for name in OF_MESSAGE))
-        record(Action.VERSION, f"trace {place.topic}[{place.partition}]@{place.offset}")
-        return trace.of_message(place, None if options["offline"] else self._broker(place))
 
-    def _broker(self, place: MessagePlace) -> Bounds | None:
-        """What the broker has of the partition; None if it does not say."""
-        partition = (place.topic, place.partition)
-        try:
-            asked = Brokers(*brokers()).bounds([partition])
-            if not asked:
-                return Bounds(0, 0)
-            [(source, (low, end))] = asked.items()
-            # The embedded broker counts the last batch as one message.
-            if place.offset >= end:
-                behind = kafka.peek(*brokers(), partition, place.offset, 1)
-                if any(message.offset == place.offset for message in behind):
-                    end = place.offset + 1
-        except Unreachable as error:
-            self.stderr.write(
-                f"{error}. Kafka did not answer in {TIMEOUT_SECONDS:g} seconds: what is not read "
-                "yet is the consumer's last record."
-            )
-            return None
-        return Bounds(low, end, source.topic_id)
+def _of_version(options: dict[str, Any]) -> Fate:
+    entity, id, number = BY_NAME[options["entity"]], options["id"], options["version"]
+    if not 0 < len(id) <= ID_LENGTH or "\0" in id:
+        raise CommandError(f"--id must have 1 to {ID_LENGTH} characters.")
+    record(
+        Action.VERSION,
+        f"trace version {number}",
+        entity=entity.name,
+        entity_id=id,
+        application=id if entity.root else "",
+    )
+    return trace.of_version(timeline.on_host(), entity, id, number)
 
-    def _print(self, fate: Fate) -> None:
-        self.stdout.write(one_line(f"{fate.state.value}: {' '.join(trace.said(fate))}"))
-        for name, value in _as_object(fate).items():
-            if value is not None and name not in ("state", "why", "mayBe", "certain"):
-                self.stdout.write(f"  {name}: {one_line(str(value))}")
+
+def _of_message(command: BaseCommand, options: dict[str, Any]) -> Fate:
+    place = MessagePlace(*(options[name] for name in OF_MESSAGE))
+    record(Action.VERSION, f"trace {place.topic}[{place.partition}]@{place.offset}")
+    return trace.of_message(place, None if options["offline"] else _broker(command, place))
+
+
+def _broker(command: BaseCommand, place: MessagePlace) -> Bounds | None:
+    """What the broker has of the partition; None if it does not say."""
+    partition = (place.topic, place.partition)
+    try:
+        asked = Brokers(*brokers()).bounds([partition])
+        if not asked:
+            return Bounds(0, 0)
+        [(source, (low, end))] = asked.items()
+        # The embedded broker counts the last batch as one message.
+        if place.offset >= end:
+            behind = kafka.peek(*brokers(), partition, place.offset, 1)
+            if any(message.offset == place.offset for message in behind):
+                end = place.offset + 1
+    except Unreachable as error:
+        command.stderr.write(
+            f"{error}. Kafka did not answer in {TIMEOUT_SECONDS:g} seconds: what is not read "
+            "yet is the consumer's last record."
+        )
+        return None
+    return Bounds(low, end, source.topic_id)
+
+
+def _print(command: BaseCommand, fate: Fate) -> None:
+    command.stdout.write(one_line(f"{fate.state.value}: {' '.join(trace.said(fate))}"))
+    for name, value in _as_object(fate).items():
+        if value is not None and name not in ("state", "why", "mayBe", "certain"):
+            command.stdout.write(f"  {name}: {one_line(str(value))}")
 
 
 def _as_object(fate: Fate) -> dict[str, Any]:

@@ -38,6 +38,6 @@ class Command(BaseCommand):
         return super().create_parser(prog_name, subcommand, conflict_handler="resolve", **kwargs)
 
     def handle(self, *_: Any, **options: Any) -> None:
-        from annals.management.actions.trace import TraceRun
+        from annals.management.actions.trace import run
 
-        TraceRun(self).handle(**options)
+        run(self, **options)

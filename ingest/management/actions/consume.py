@@ -117,7 +117,7 @@ def refuse_other_tables() -> None:
 def build(topics: tuple[str, ...], group: str, until_idle: float | None) -> Consumer:
     """A consumer with the settings of this process."""
     annals = settings.ANNALS
-    tolerance = Tolerance(annals.max_bad_in_a_row, annals.max_bad_ratio, annals.bad_window_messages)
+    tolerance = Tolerance(annals.max_bad_in_a_row, annals.max_bad_ratio, window=2_000)
     policy = Policy(
         limits=Limits(annals.batch_rows, annals.batch_bytes),
         tolerance=tolerance,

@@ -3,7 +3,6 @@
 
 import os
 from collections.abc import Iterator, Sequence
-from datetime import timedelta
 from typing import Any, Final
 
 from django.conf import settings
@@ -16,18 +15,14 @@ from annals import env
 from annals.access import address, grants
 from annals.access.grants import CONSUMER, WEB
 from annals.observe import health
-from history.base import clock
+from annals.operations.jobs import jobs
 from history.base.error_text import describe
 from history.base.table import counted
 from history.entities import ENTITIES
-from history.gap_models import GapRun
-from history.partitions import state
 from ingest.source.brokers import Brokers
 from ingest.source.client import Unreachable
 
 PAGE: Final = "docs/first-hour.md"
-# Both run once an hour.
-LATE: Final = timedelta(hours=3)
 FEW_CHARACTERS: Final = 10  # different ones in a key
 
 _ARCHIVES = """
@@ -137,16 +132,16 @@ def _of_servers() -> Iterator[Warning]:
         yield _warning(111, why, "annals migrate, as the owner of the tables")
         return
     yield from _logins()
-    if (days := health.partitions()) != health.OK:
-        yield _warning(
-            114,
-            f"Days that begin now have no partition, so their versions cannot be stored: {days}.",
-            "annals partitions maintain, as the owner of the tables",
-        )
     yield from _topics()
     yield from _people()
-    yield from _cron()
-    if not _one(_ARCHIVES):
+    for job in jobs():
+        if job.late or job.failed:
+            text = f"`{job.command}` has not run in time, or has failed."
+            yield _warning(119, text, "Run it from cron; the page Operations has its last result.")
+    with connection.cursor() as cursor:
+        cursor.execute(_ARCHIVES)
+        archives = cursor.fetchone() == (True,)
+    if not archives:
         yield _warning(
             121,
             "PostgreSQL archives no WAL and has no standby: a restore loses what came after the "
@@ -164,12 +159,13 @@ def _logins() -> Iterator[Warning]:
                 f"No login has the rights of the {name}: it would run with those of the owner.",
                 f"annals grants --apply --login {name} {name}_login FILE_WITH_ITS_PASSWORD",
             )
-    if lacking := grants.missing():
-        yield _warning(
-            115,
-            f"This login lacks {counted(len(lacking), 'right')} of the web, as {lacking[0]}.",
-            "annals grants --apply, as the owner of the tables",
-        )
+    for number, name, command in (
+        (114, "partitions", "annals partitions maintain"),
+        (115, "rights", "annals grants --apply"),
+    ):
+        if (said := health.CHECKS[name]()) != health.OK:
+            hint = f"{command}, as the owner of the tables"
+            yield _warning(number, f"/readyz says of the {name}: {said}.", hint)
 
 
 def _topics() -> Iterator[Warning]:
@@ -205,23 +201,6 @@ def _people() -> Iterator[Warning]:
         "Nobody can log in: no identity provider is declared, and there is no break-glass login.",
         "annals breakglass NAME makes the first login; docs/access.md declares a provider.",
     )
-
-
-def _cron() -> Iterator[Warning]:
-    for number, command, minute, run in (
-        (119, "partitions maintain", 7, state.latest_whole()),
-        (120, "gaps", 27, GapRun.objects.first()),
-    ):
-        if run is None or clock.now() - run.started_at > LATE:
-            last = f"last ran at {run.started_at:%Y-%m-%d %H:%M} UTC" if run else "has never run"
-            hint = f"Run it from cron once an hour: {minute} * * * * annals {command}"
-            yield _warning(number, f"`{command}` {last}.", hint)
-
-
-def _one(query: str) -> Any:
-    with connection.cursor() as cursor:
-        cursor.execute(query)
-        return (cursor.fetchone() or (None,))[0]
 
 
 def _warning(number: int, text: str, hint: str) -> Warning:
