@@ -168,7 +168,7 @@ def test_a_changed_password_counts_at_once(client: Client) -> None:
 
 
 @pytest.mark.parametrize(
-    "place", ["history.timeline.sources.statements.fetch", "annals.access.sessions._over"]
+    "place", ["history.timeline.sources.statements.fetch", "annals.access.sessions._is_over"]
 )
 def test_a_screen_says_that_the_database_is_gone(
     place: str, client: Client, seven: Store, monkeypatch: pytest.MonkeyPatch
