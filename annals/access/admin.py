@@ -15,6 +15,7 @@ from django.utils.translation import gettext_lazy as _
 from annals.access.journal import screen
 from annals.access.models import BreakGlass
 from annals.access.roles import JOURNAL
+from history.admin.parts.gaps import when
 from history.admin.site.access import was_given
 from history.admin.site.admin_site import AnnalsSite, SubjectLink
 
@@ -27,16 +28,24 @@ else:  # Django's class takes no parameters where it runs
 class UserAdmin(Users):
     """Saves only what the web's database login may change: see annals.access.grants."""
 
-    list_display = ("username", "last_name", "is_active", "is_superuser", "last_login")
+    list_display = ("username", "last_name", "is_active", "is_superuser", "seen")
     list_filter = ("is_active", "is_superuser", "groups")
     search_fields = ("username", "last_name")
     ordering = ("username",)
     # Nobody grants to themselves, or to somebody.
     readonly_fields = (
         *("username", "last_name", "is_staff", "is_superuser", "groups", "user_permissions"),
-        *("last_login", "date_joined"),
+        *("seen", "joined"),
     )
     fields = ("is_active", *readonly_fields)
+
+    @admin.display(description=_("last login"), ordering="last_login")
+    def seen(self, login: User) -> str:
+        return when(login.last_login) if login.last_login else "–"
+
+    @admin.display(description=_("since"))
+    def joined(self, login: User) -> str:
+        return when(login.date_joined)
 
     def _never(self, *_request: object, **_object: object) -> bool:
         return False
