@@ -33,7 +33,8 @@ class Day:
 
     def source(self, table: str) -> sql.Composable:
         """The rows that the database has of the day, for FROM. table: the partitioned one."""
-        if self.part and self.part.state is not DayState.ATTACHED:
+        # By its name, so that a day that `maintain` drops meanwhile is an error, not without rows.
+        if self.part and (self.part.day or self.part.state is not DayState.ATTACHED):
             return sql.Identifier(self.part.name)
         start, end = map(sql.Literal, bounds(self.day))
         return sql.SQL(

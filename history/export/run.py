@@ -2,7 +2,7 @@
 
 import os
 import secrets
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,6 +11,7 @@ from typing import IO
 import psycopg
 from django.db import Error as DatabaseError
 from django.db import connection
+from psycopg import sql
 
 from history.archive import manifest, provenance
 from history.archive.parquet import Row
@@ -106,29 +107,42 @@ def _to_file(export: Export, day: Day, folder: Path) -> Exported:
 def _write(export: Export, day: Day, output: Format, plain: Connection) -> int:
     """Write the rows of a day; returns their number."""
     done = 0
-    for row in _rows(export, day, plain):
-        data = from_store(row[-1] if isinstance(row[-1], bytes) else row[-1].encode())
-        output.add((*row[:-1], data if export.mask is None else export.mask(row[0], data)))
-        done += 1
-        if done % TICK_ROWS == 0:
-            export.tick(TICK_ROWS)
+    with closing(_rows(export, day, plain)) as rows:
+        for row in rows:
+            data = from_store(row[-1] if isinstance(row[-1], bytes) else row[-1].encode())
+            output.add((*row[:-1], data if export.mask is None else export.mask(row[0], data)))
+            done += 1
+            if done % TICK_ROWS == 0:
+                export.tick(TICK_ROWS)
     export.tick(done % TICK_ROWS)
     return done
 
 
-def _rows(export: Export, day: Day, plain: Connection) -> Iterator[Row]:
+def _rows(export: Export, day: Day, plain: Connection) -> Generator[Row]:
     """The rows of a day: of the database, in no particular order; of the archive; or of both."""
+    archived = None if day.archived is None else _archived(export, day, plain)
+    if archived is not None and day.part is None:
+        yield from archived
+        return
     source = day.source(export.entity.table)
-    if day.archived is None:
-        return versions(plain, export.entity, source, ordered=False, data="bytea")
+    with plain.transaction():
+        # The lock first: COPY takes its snapshot before it waits for one, and so would find nothing
+        # of a day that `maintain` packs meanwhile.
+        plain.execute(sql.SQL("SELECT FROM {} LIMIT 0").format(source))
+        if archived is None:
+            yield from versions(plain, export.entity, source, ordered=False, data="bytea")
+        else:
+            yield from union(archived, versions(plain, export.entity, source))
+
+
+def _archived(export: Export, day: Day, plain: Connection) -> Iterator[Row]:
     if export.store is None:
         raise ArchiveError(f"{day.name} is in the archive, and no archive is set")
     known = manifest.load(export.store, export.entity.table, day.day)
     if known is None:
         raise ArchiveError(f"{day.name} is not in the archive, and the database says that it is")
     provenance.check(plain, export.store, export.entity, day.day)
-    archived = manifest.checked_rows(export.store, known)
-    return union(archived, versions(plain, export.entity, source)) if day.part else archived
+    return manifest.checked_rows(export.store, known)
 
 
 def _rows_now(export: Export, day: Day, plain: Connection) -> int | None:

@@ -3,9 +3,12 @@
 import os
 import subprocess
 import sys
+import time as time_of
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 import msgspec
@@ -13,12 +16,15 @@ import pytest
 from django.conf import settings
 from django.db import connection
 
+from history import packing
 from history.archive import parquet
 from history.archive.store import Store
 from history.archive.write import DayArchiver
 from history.base import clock
 from history.daily import days
 from history.documents import exactjson
+from history.entities import root
+from history.export import days as choose
 from history.export import run
 from history.partitions.maintain import maintain
 from history.record import ChangeType
@@ -31,6 +37,7 @@ from tests.shape import shaped
 pytestmark = pytest.mark.usefixtures("tables")
 
 FIRST, LAST = day(-5), day(-3)
+WAITS = "SELECT FROM pg_locks WHERE NOT granted AND locktype = 'relation'"
 HARD = [
     '{"n": 12345678901234567890.10, "big": 123456789012345678901234567890}',
     "null",
@@ -328,6 +335,46 @@ def test_an_interrupted_drop_leaves_nothing_out(tmp_path: Path) -> None:
     with raw() as plain:
         plain.execute(f"ALTER TABLE {TABLE} DETACH PARTITION {days.partition_name(TABLE, FIRST)}")
     assert "Exported 1 day, 4 rows" in export("--output", str(tmp_path))
+
+
+def chosen() -> list[choose.Day]:
+    return choose.choose(root(), FIRST, FIRST + timedelta(days=1))[0]
+
+
+def test_a_day_that_is_dropped_meanwhile_is_an_error(tmp_path: Path) -> None:
+    """Not a file without rows, in the place of a complete one."""
+    fill(FIRST)
+    export("--output", str(tmp_path), span=(FIRST, FIRST + timedelta(days=1)))
+    [name], found = visible(tmp_path), chosen()
+    with raw() as plain:
+        days.drop(plain, TABLE, FIRST)
+    [done] = run.to_directory(run.Export(root(), None, "jsonl"), found, tmp_path)
+    assert done.error is not None
+    assert len((tmp_path / name).read_bytes().splitlines()) == len(HARD)
+
+
+def test_a_day_that_is_packed_meanwhile_is_complete(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The export waits for the packing of its day, and reads what came of it."""
+    fill(FIRST)
+    found, replace, swapped = chosen(), days.replace, Event()
+
+    def slowly(*given: Any) -> None:
+        replace(*given)
+        swapped.set()
+        deadline = time_of.monotonic() + 20
+        with raw() as other:
+            while not other.execute(WAITS).rowcount and time_of.monotonic() < deadline:
+                time_of.sleep(0.02)
+
+    monkeypatch.setattr(days, "replace", slowly)
+    with raw() as plain, ThreadPoolExecutor(1) as pool:
+        packed = pool.submit(packing.pack, plain, root(), FIRST)
+        assert swapped.wait(20)
+        [done] = run.to_directory(run.Export(root(), None, "jsonl"), found, tmp_path)
+        packed.result()
+    assert (done.rows, done.error) == (len(HARD), None)
 
 
 def test_days_of_partitions_that_somebody_else_made_are_exported_like_others(
