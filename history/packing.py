@@ -38,6 +38,7 @@ from history.daily.canonical import (
     stream,
 )
 from history.daily.days import DayState, DayTable
+from history.database import session
 from history.entities import Entity
 from history.failure.complaints import Complaint
 from history.models import PackDictionary, SealedDay
@@ -254,6 +255,7 @@ class _Rewrite:
         # writes at the same time, and one COPY fills the pages.
         info = self._connection.info
         with closing(psycopg.connect(info.dsn, password=info.password, autocommit=True)) as reader:
+            session.unlimited(reader)
             self._write(place.new, made(self._rows(reader, place, read)))
         return packed, unpacked
 

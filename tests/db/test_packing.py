@@ -224,6 +224,30 @@ def test_a_day_in_use_and_one_that_the_disk_cannot_hold_twice_are_not_begun(
             packing.pack(plain, ROOT, DAY)
 
 
+def test_the_day_is_read_without_the_limits_of_the_login(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Packing a large day takes longer than any of them."""
+    limits = []
+
+    def noted(reader: Connection, *given: Any) -> Any:
+        limits.append(reader.execute("SHOW transaction_timeout").fetchone())
+        return canonical.stream(reader, *given)
+
+    monkeypatch.setattr(packing, "stream", noted)
+    with raw() as plain:
+        if plain.info.server_version < 170_000:
+            pytest.skip("this server has no such limit")
+        fill(plain, documents=4)
+        names = {"login": plain.info.user, "database": plain.info.dbname}
+        words = {name: sql.Identifier(text) for name, text in names.items()}
+        alter = "ALTER ROLE {login} IN DATABASE {database} "
+        plain.execute(sql.SQL(alter + "SET transaction_timeout = '1min'").format(**words))
+        try:
+            packing.pack(plain, ROOT, DAY)
+        finally:
+            plain.execute(sql.SQL(alter + "RESET transaction_timeout").format(**words))
+    assert limits == [("0",)]
+
+
 def test_seals_and_the_archive_are_over_the_versions(tmp_path: Any) -> None:
     with raw() as plain:
         fill(plain)
