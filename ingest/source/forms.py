@@ -112,6 +112,8 @@ class CloudEvents(Plain):
         super().__init__(declared)
         wanted = {**self.pointers, "specversion": "/specversion", "base64": "/data_base64"}
         self._lookup = Lookup(wanted)
+        names = {segments(at)[0] for at in wanted.values()} - {"data", "data_base64"}
+        self._headers = {f"ce_{name}": name for name in names}
 
     def without_value(self, message: Message) -> WithoutValue:
         return WithoutValue.READ if _is_binary(message) else WithoutValue.BAD
@@ -138,9 +140,9 @@ class CloudEvents(Plain):
             return value
         data = msgspec.json.decode(value, type=Raw) if value else None
         attributes = {
-            name.removeprefix("ce_"): text.decode()
+            self._headers[name]: text.decode()
             for name, text in message.headers
-            if name.startswith("ce_") and text is not None
+            if name in self._headers and text is not None
         }
         return msgspec.json.encode({"data": data, **attributes})
 

@@ -395,6 +395,15 @@ def test_debezium_says_when_and_who_where_the_row_does_not(tmp_path: Path) -> No
     assert constant(bare(GOOD), WINDOW).client_id == "crm"
 
 
+@pytest.mark.parametrize("name", ["ce_trace", "ce_data", "ce_data_base64"])
+def test_a_header_that_is_no_declared_attribute_is_ignored(tmp_path: Path, name: str) -> None:
+    """Whatever its bytes are, as any other unknown field."""
+    decoder = Decode({TOPIC: reader(CLOUDEVENTS, tmp_path, "/application")})
+    said = binary(GOOD)
+    more = msgspec.structs.replace(said, headers=(*said.headers, (name, b"\xff")))
+    assert decoder(more, WINDOW) == decoder(said, WINDOW)
+
+
 @given(
     value=st.binary(max_size=60),
     headers=st.dictionaries(
