@@ -36,6 +36,7 @@ WITH hole AS (
         SELECT id, lower(missing) - 1 AS version, false AS new FROM hole
         UNION ALL SELECT id, upper(missing), false FROM hole
         UNION ALL SELECT id, lowest, lowest > 0 AND judged IS DISTINCT FROM lowest FROM gap_state
+            WHERE judged IS DISTINCT FROM lowest OR NOT begun
     ) AS each GROUP BY id, version
 )
 SELECT DISTINCT ON (t.id, t.version) t.id, t.version, t.updated_at, t.client_id, t.type,

@@ -19,7 +19,7 @@ from history.daily.days import partition_name
 from history.daily.window import Window
 from history.entities import ROOT
 from history.gap_models import GapDay, GapDocument, GapPending, GapRun, VersionGap
-from history.gaps import read, scan
+from history.gaps import judge, read, scan
 from history.gaps.run import GapsOutcome, run
 from history.record import ChangeType
 from history.timeline.row import CLOCK_TOLERANCE
@@ -99,6 +99,27 @@ def test_a_late_version_closes_its_gap_and_a_part_of_a_gap_stays(committed: Stor
     find()
     assert open_gaps() == []
     assert closed() == [(1, 2, "arrived"), (3, 3, "arrived"), (4, 4, "arrived")]
+
+
+def test_the_first_version_is_read_only_until_it_is_known_to_be_the_first(
+    committed: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A look into each day for each document with a gap would be wasted."""
+    read_rows: list[tuple[int, ...]] = []
+    beginnings = judge._beginnings
+
+    def noted(cursor: Any, entity: Any) -> None:
+        cursor.execute("SELECT version FROM gap_row ORDER BY version")
+        read_rows.append(tuple(version for (version,) in cursor.fetchall()))
+        beginnings(cursor, entity)
+
+    monkeypatch.setattr(judge, "_beginnings", noted)
+    for number in (1, 2, 5, 6, 9):
+        kind = ChangeType.UPDATE if number > 1 else ChangeType.CREATE
+        committed.add("A1", number, {}, T0 + timedelta(hours=number), type=kind)
+        find()
+    assert read_rows == [(1,), (2, 5), (2, 5), (2, 5, 6, 9)]
+    assert open_gaps() == [("A1", 3, 4), ("A1", 7, 8)]
 
 
 def test_a_document_without_its_create(committed: Store) -> None:
