@@ -92,6 +92,8 @@ class Background:
         self._foresight = foresight
         self._record = record
         self._probes: dict[KafkaPartition, Future[int | None]] = {}
+        # One at a time: a database that does not answer must not get one for each turn afterwards.
+        self._halting: Future[None] | None = None
         # A probe may wait for brokers that are away, and the end must not.
         self._prober = Worker("probe")
         self._due = 0.0
@@ -106,7 +108,8 @@ class Background:
         look = source.look(claimed)
         asked = self._beat(source, positions, look)
         self._foresight.turn(source, positions)
-        self.record_halts(positions)
+        if self._halting is None or self._halting.done():
+            self.record_halts(positions)
         if self._stands_still(source, positions, asked):
             source.join_again()
             return None
@@ -161,7 +164,7 @@ class Background:
         """Record which partitions are halted, in each turn again: it may fail."""
         halted = {each.claim: each.halted or "" for each in positions.halted().values()}
         if halted:
-            self._record(partial(ledger.halt, halted=halted))
+            self._halting = self._record(partial(ledger.halt, halted=halted))
 
     def close(self, seconds: float) -> None:
         """End. Waits at most this long for a database that does not answer, for a probe never."""

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from concurrent.futures import Future
 from threading import Event
 from typing import Any
+from unittest.mock import MagicMock
 
 import confluent_kafka as ck
 import pytest
@@ -15,7 +16,7 @@ from msgspec import structs
 
 from history.entities import ENTITIES
 from ingest.consumer import foresight
-from ingest.consumer.background import ends_of_claimed
+from ingest.consumer.background import Background, ends_of_claimed
 from ingest.consumer.foresight import Foresight
 from ingest.consumer.lanes import BoundedCache
 from ingest.consumer.positions import Breaker, Positions, Standstill, Tolerance
@@ -52,6 +53,33 @@ def test_what_is_assigned_is_due_and_settled_once_claimed() -> None:
     assert positions.claim_due(60)
     positions.revoke()
     assert not positions.claim_due(1e9)
+
+
+def test_halts_are_recorded_again_only_after_the_last_attempt(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A database that is away for an hour gets one statement then, not one for each turn."""
+    jobs: list[Future[None]] = []
+
+    def record(_: object) -> Future[None]:
+        jobs.append(Future())
+        return jobs[-1]
+
+    background = Background(MagicMock(), MagicMock(), MagicMock(), record)
+    monkeypatch.setattr(background, "_beat", lambda *_: {})
+    monkeypatch.setattr(background, "_stands_still", lambda *_: False)
+    positions = Positions()
+    positions.assign([ONE.kafka], 0)
+    positions.grant([Claim(ONE, 1, 10, 0, True)], TOLERANCE)
+    for _ in range(3):
+        background._due = 0.0
+        background.turn(MagicMock(look=lambda _: None), positions, WINDOW)
+    assert len(jobs) == 1
+    jobs[0].set_result(None)
+    background._due = 0.0
+    background.turn(MagicMock(look=lambda _: None), positions, WINDOW)
+    assert len(jobs) == 2
+    background.close(1)
 
 
 @pytest.mark.parametrize(
