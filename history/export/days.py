@@ -61,6 +61,7 @@ def choose(
     """The days of [since, until), and those of them that are gone; both oldest first. since None:
     from the oldest day that exists. until None: without today, of which rows are still coming."""
     parts = catalog.read(connection, [entity.table])
+    parts.sort(key=lambda part: part.day is None)  # the table of a day before a default partition
     archive = dict(ArchivedDay.objects.filter(table=entity.table).values_list("day", "rows"))
     window = Window.at(clock.now(), settings.ANNALS.retention_days, 0)
     starts = [part.start.date() if part.start else part.day for part in parts]

@@ -335,6 +335,10 @@ def test_an_interrupted_drop_leaves_nothing_out(tmp_path: Path) -> None:
     with raw() as plain:
         plain.execute(f"ALTER TABLE {TABLE} DETACH PARTITION {days.partition_name(TABLE, FIRST)}")
     assert "Exported 1 day, 4 rows" in export("--output", str(tmp_path))
+    with raw() as plain:
+        plain.execute(f"CREATE TABLE a_default PARTITION OF {TABLE} DEFAULT")
+    span = FIRST, FIRST + timedelta(days=1)
+    assert "Exported 1 day, 4 rows" in export("--output", str(tmp_path / "again"), span=span)
 
 
 def chosen() -> list[choose.Day]:
