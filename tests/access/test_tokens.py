@@ -9,7 +9,7 @@ from annals.access.oidc import tokens
 from annals.access.oidc.discovery import AGAIN_SECONDS, Discovery, ProviderDownError
 from annals.access.oidc.providers import Provider
 from tests.access.hostile import BEARER, HOSTILE, IDENTITY, Make
-from tests.access.issuer import CLIENT, EC, OTHER_RSA, PROGRAM, SCOPE, Issuer, jwk
+from tests.access.issuer import CLIENT, EC, OTHER_RSA, PROGRAM, RSA, SCOPE, Issuer, jwk
 
 
 @pytest.fixture
@@ -95,6 +95,21 @@ def test_the_provider_is_not_asked_for_each_token(
     for _ in range(50):
         tokens.bearer(issuer.token(), known)
     assert len(issuer.asked) == 2  # its metadata and its keys
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [{"kid": ["odd"]}, {"kty": "oct"}, {"alg": "none"}, {"use": "enc"}, {"key_ops": ["sign"]}],
+)
+def test_a_key_that_is_of_no_use_leaves_the_others(odd: dict[str, object], issuer: Issuer) -> None:
+    issuer.keys = [{**jwk(OTHER_RSA, "odd"), **odd}, jwk(RSA, "rsa")]
+    discovery = Discovery(provider(issuer))
+    assert [key.id for key in discovery.keys(None)] == ["rsa"]
+
+
+def test_a_key_may_say_that_it_names_no_uses(issuer: Issuer) -> None:
+    issuer.keys = [{**jwk(RSA, "rsa"), "key_ops": None, "alg": None}]
+    assert [key.id for key in Discovery(provider(issuer)).keys("rsa")] == ["rsa"]
 
 
 def test_unknown_key_ids_ask_the_provider_rarely(issuer: Issuer) -> None:

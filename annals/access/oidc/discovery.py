@@ -195,19 +195,20 @@ def _usable(found: Mapping[str, Any]) -> dict[str | None, list[Key]]:
 
 
 def _key(given: dict[str, Any]) -> Key | None:
-    operations = given.get("key_ops", ["verify"])
-    if given.get("use", "sig") != "sig" or "verify" not in operations:
+    name, named, operations = (given.get(each) for each in ("kid", "alg", "key_ops"))
+    if isinstance(operations, list) and "verify" not in operations:
+        return None
+    # An RSA key that names no algorithm is for both.
+    accepted = ALGORITHMS.get(str(given.get("kty")), ())
+    fitting = tuple(each for each in accepted if named in (None, each))
+    if given.get("use", "sig") != "sig" or not fitting or not isinstance(name, str | None):
         return None
     try:
-        found = jwt.PyJWK(given)
+        key = jwt.PyJWK(given).key
     except (jwt.PyJWTError, TypeError):
         return None
-    key = found.key
     if isinstance(key, RSAPublicKey):
         strong = key.key_size >= SMALLEST_RSA_BITS
     else:
         strong = isinstance(key, EllipticCurvePublicKey) and key.curve.name == "secp256r1"
-    # An RSA key that names no algorithm is for both.
-    named = given.get("alg")
-    fitting = [each for each in ALGORITHMS.get(given["kty"], ()) if named in (None, each)]
-    return Key(found.key_id, tuple(fitting), key) if strong and fitting else None
+    return Key(name, fitting, key) if strong else None
