@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 import msgspec
 import pytest
 from django.contrib.admin.models import LogEntry
+from django.contrib.auth.hashers import PBKDF2PasswordHasher
 from django.contrib.auth.models import User
 from django.contrib.auth.tokens import default_token_generator
 from django.contrib.sessions.models import Session
@@ -214,6 +215,17 @@ def rows(db: None) -> None:
         )
     for name, minutes in (("counts", 59), ("forgotten", 121)):
         LogoutToken.objects.create(digest=name, until=NOON + timedelta(minutes=60 - minutes))
+
+
+def test_a_login_of_a_demo_stores_no_new_hash(client: Client, store: Store, settings: Any) -> None:
+    """The web may change no password, and a real one would be hashed with one iteration."""
+    settings.PASSWORD_HASHERS = ["annals.access.local_logins.DemoHasher"]
+    own = PBKDF2PasswordHasher()
+    given = own.encode("a real one", own.salt())
+    User.objects.filter(username="support").update(password=given)
+    form = {"username": "support", "password": "a real one"}
+    assert client.post("/admin/login/?next=/admin/", form).status_code == 302
+    assert User.objects.get(username="support").password == given
 
 
 def test_ended_logins_are_removed(rows: None) -> None:
