@@ -157,6 +157,17 @@ def test_a_key_that_was_taken_back_is_refused_after_ten_minutes(issuer: Issuer) 
         tokens.bearer(token, known)
 
 
+def test_keys_that_were_all_taken_back_are_refused_after_ten_minutes(issuer: Issuer) -> None:
+    now = [0.0]
+    known = {issuer.url: Discovery(provider(issuer), clock=lambda: now[0])}
+    token = issuer.token()
+    tokens.bearer(token, known)
+    issuer.keys = []
+    now[0] += 601
+    with pytest.raises(ProviderDownError, match="no key for signatures"):
+        tokens.bearer(token, known)
+
+
 def test_a_provider_that_goes_down_does_not_lock_its_clients_out(issuer: Issuer) -> None:
     now = [0.0]
     known = {issuer.url: Discovery(provider(issuer), clock=lambda: now[0])}

@@ -111,7 +111,7 @@ class Discovery:
         finally:
             self._lock.release()
         if not self._keys:
-            raise ProviderDownError(self._failure)
+            raise ProviderDownError(self._failure or "the provider has no key for signatures")
         return self._keys.get(key_id, [])
 
     def _refresh(self, wanted: bool = False, pause: float = AGAIN_SECONDS) -> None:
@@ -124,6 +124,7 @@ class Discovery:
             metadata = self._own()
             self._keys = _usable(self.ask("GET", _address(metadata, "jwks_uri")))
             self._metadata, self._until = metadata, self._clock() + REMEMBERED_SECONDS
+            self._failure = ""
         except ProviderDownError as error:
             log.warning("metadata and keys not read: %s", error)
             self._failure = str(error)
@@ -181,16 +182,16 @@ def _address(metadata: Mapping[str, Any], name: str) -> str:
 
 
 def _usable(found: Mapping[str, Any]) -> dict[str | None, list[Key]]:
-    """By id, and all of them by None: the public keys for signatures of accepted algorithms. Raises
-    ProviderDownError where there are none."""
+    """By id, and all of them by None: the public keys for signatures of accepted algorithms; none
+    where the provider took all back. Raises ProviderDownError where this is no set of keys."""
     given = found.get("keys")
+    if not isinstance(given, list):
+        raise ProviderDownError("the provider gives no set of keys")
     keys: dict[str | None, list[Key]] = {}
-    for each in given[:MOST_KEYS] if isinstance(given, list) else ():
+    for each in given[:MOST_KEYS]:
         if isinstance(each, dict) and (key := _key(each)) is not None:
             for name in {key.id, None}:
                 keys.setdefault(name, []).append(key)
-    if not keys:
-        raise ProviderDownError("the provider has no key for signatures")
     return keys
 
 
