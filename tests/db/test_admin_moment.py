@@ -241,3 +241,14 @@ def test_what_could_not_be_stored_is_found_by_its_document(store: Store, support
         assert "Версия 3 пришла" in said
         assert "находится в карантине: неверный updatedAt." in said
     assert "в карантине" not in text(support.get("/admin/history/?q=Q2"))
+
+
+def test_documents_without_names_are_called_by_their_ids_once(
+    store: Store, support: Client
+) -> None:
+    store.add("A1", 0, {"rate": "1.5"}, 0)
+    for id in ("R1", "R2"):
+        store.add(id, 0, {"role": "x"}, 1, **CHILD)
+    page = support.get(at(5)).content.decode()
+    assert [page.count(f">{id}</") for id in ("R1", "R2")] == [1, 1]
+    assert 'class="ident">R' not in page

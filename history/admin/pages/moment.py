@@ -108,10 +108,10 @@ def _parts(
     """today: what each is compared with; None where the page is of today."""
     room, after = Room(), timeline.before_gaps(reader, found)
     now = {(each.entity.name, each.id): each for each in _all(today)} if today else {}
-    same = shared((each.entity.name, headline(each.data), each.id) for each in _all(found))
+    same = shared((each.entity.name, _name(each), each.id) for each in _all(found))
     return [
         _part(each, room)
-        | {"named": (each.entity.name, headline(each.data)) not in same}
+        | {"named": (each.entity.name, _name(each)) not in same}
         | _compared(each, now.get((each.entity.name, each.id)), room)
         | _gap(after.get((each.entity, each.id)))
         for each in _all(found)
@@ -156,14 +156,18 @@ def _later(found: ApplicationState, today: ApplicationState | None) -> list[tupl
     known |= {(each.entity.name, each.id) for each in found.missing}
     children = today.children if today else ()
     later = [each for each in children if (each.entity.name, each.id) not in known]
-    same = shared((each.entity.name, headline(each.data), each.id) for each in children)
+    same = shared((each.entity.name, _name(each), each.id) for each in children)
     rows = []
     for each in later[:MOST_ROWS]:
-        name = headline(each.data)
+        name = _name(each)
         if (each.entity.name, name) in same:
             name = f"{name} {each.id}"
-        rows.append((title(each.entity), name or each.id, links.timeline(each.entity, each.id)))
+        rows.append((title(each.entity), name, links.timeline(each.entity, each.id)))
     return rows
+
+
+def _name(version: Version) -> str:
+    return headline(version.data) or version.id
 
 
 def _part(version: Version, room: Room) -> dict[str, object]:
@@ -175,7 +179,7 @@ def _part(version: Version, room: Room) -> dict[str, object]:
     return {
         "version": version,
         "kind": title(entity),
-        "name": headline(data) or version.id,
+        "name": _name(version),
         "who": heads.changed_by(version),
         "utc": utc(version.updated_at),
         "deleted": deleted,
