@@ -221,9 +221,10 @@ def test_a_login_of_a_demo_stores_no_new_hash(client: Client, store: Store, sett
     """The web may change no password, and a real one would be hashed with one iteration."""
     settings.PASSWORD_HASHERS = ["annals.access.local_logins.DemoHasher"]
     own = PBKDF2PasswordHasher()
-    given = own.encode("a real one", own.salt())
+    words = "a real one"
+    given = own.encode(words, own.salt())
     User.objects.filter(username="support").update(password=given)
-    form = {"username": "support", "password": "a real one"}
+    form = {"username": "support", "password": words}
     assert client.post("/admin/login/?next=/admin/", form).status_code == 302
     assert User.objects.get(username="support").password == given
 
