@@ -9,8 +9,8 @@ from django.core.wsgi import get_wsgi_application
 from annals.start import prepare
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "annals.settings")
-_given = {"DATABASE_URL", "ANNALS_DEMO"} & os.environ.keys()
-if not _given and "annals.server" not in sys.modules:
+_asked = os.environ.get("DATABASE_URL") or "ANNALS_DEMO" in os.environ
+if not _asked and "annals.server" not in sys.modules:
     sys.exit(
         "annals: DATABASE_URL is unset, which starts the demo with its well-known logins, and this "
         "server does not say who can reach it. Set DATABASE_URL for production, or start gunicorn "
