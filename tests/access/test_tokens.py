@@ -143,7 +143,18 @@ def test_a_provider_that_hangs_is_asked_by_one_thread_in_ten_seconds(issuer: Iss
     asked = len(issuer.asked)
     for number in range(16):
         assert discovery.keys(f"unknown-{number}") == []
-    assert len(issuer.asked) - asked == 1
+    assert len(issuer.asked) - asked == 2  # once for the metadata, once for the keys
+
+
+def test_keys_are_asked_for_while_the_metadata_fail(issuer: Issuer) -> None:
+    now = [0.0]
+    known = {issuer.url: Discovery(provider(issuer), clock=lambda: now[0])}
+    old = issuer.token()
+    tokens.bearer(old, known)
+    issuer.keys, issuer.metadata = [jwk(OTHER_RSA, "new")], {"issuer": "another"}
+    now[0] += 601
+    with pytest.raises(tokens.TokenError, match="does not have"):
+        tokens.bearer(old, known)
 
 
 def test_a_key_that_was_taken_back_is_refused_after_ten_minutes(issuer: Issuer) -> None:

@@ -121,12 +121,19 @@ class Discovery:
         if (now < self._until and not wanted) or now - self._asked_at < pause:
             return
         try:
-            metadata = self._own()
+            try:
+                metadata = self._own()
+            except ProviderDownError as error:
+                if not self._metadata:
+                    raise
+                # Keys that were taken back must not be accepted because of another address.
+                log.warning("metadata not read: %s", error)
+                metadata = self._metadata
             self._keys = _usable(self.ask("GET", _address(metadata, "jwks_uri")))
             self._metadata, self._until = metadata, self._clock() + REMEMBERED_SECONDS
             self._failure = ""
         except ProviderDownError as error:
-            log.warning("metadata and keys not read: %s", error)
+            log.warning("keys not read: %s", error)
             self._failure = str(error)
         # From the end: a call can last as long as the pause, and threads wait for this one.
         self._asked_at = self._clock()
