@@ -1,6 +1,5 @@
 """`annals consume` on both brokers, from the message to the row."""
 
-import signal
 import time
 from collections.abc import Iterable
 from pathlib import Path
@@ -60,25 +59,6 @@ def test_a_running_one_stores_at_once_and_ends_at_sigterm(
     assert summary["read"] == summary["stored"] == database.total() > 1
     assert database.read() == summary["read"]
     consumers.drain()
-    complete(consumers, database, feed)
-
-
-@pytest.mark.one_broker
-def test_a_closed_terminal_ends_it_as_sigterm_does_but_not_under_nohup(
-    consumers: Consumers, database: Database, feed: Feed
-) -> None:
-    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)  # a child has what its parent ignores
-    under_nohup = consumers.start()
-    signal.signal(signal.SIGHUP, signal.SIG_DFL)
-    running = consumers.start()
-    signal.signal(signal.SIGHUP, before)
-    for each in (under_nohup, running):
-        each.until_reading()
-        each.process.send_signal(signal.SIGHUP)
-    feed.send(300)
-    running.end(10)
-    until(lambda: database.read() == 300, under_nohup.said)
-    under_nohup.terminate()
     complete(consumers, database, feed)
 
 

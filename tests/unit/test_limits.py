@@ -1,17 +1,9 @@
-"""Limits: of calls of an old service that is down, of the bytes of an answer."""
+"""Limits of calls of an old service that is down."""
 
-import gzip
-import tracemalloc
-from collections.abc import Callable
-from http.server import BaseHTTPRequestHandler
-
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from history.base import http_call
 from history.fallback.client import FAILURES, PAUSE_SECONDS, Breaker
-from tests.old_service import OldService
 
 
 def opened() -> Breaker:
@@ -56,37 +48,3 @@ def test_a_service_that_is_down_gets_one_call_a_pause(steps: list[tuple[float, b
             calls += 1
             breaker.failed(now)
     assert calls <= FAILURES + now // PAUSE_SECONDS
-
-
-MEGABYTE = 1_000_000
-BOMB = gzip.compress(b" " * 100 * MEGABYTE)
-
-
-def compressed(handler: BaseHTTPRequestHandler) -> None:
-    handler.send_header("Content-Encoding", "gzip")
-    handler.end_headers()
-    handler.wfile.write(BOMB)
-
-
-def long(handler: BaseHTTPRequestHandler) -> None:
-    handler.end_headers()
-    for _ in range(100):
-        handler.wfile.write(b" " * MEGABYTE)
-
-
-@pytest.mark.parametrize("rest", [compressed, long])
-def test_the_body_of_a_redirect_is_not_read(rest: Callable[[BaseHTTPRequestHandler], None]) -> None:
-    def redirects(handler: BaseHTTPRequestHandler) -> None:
-        handler.send_response(302)
-        handler.send_header("Location", "/elsewhere")
-        rest(handler)
-
-    with OldService(hostile=redirects) as server, http_call.Session() as session:
-        tracemalloc.start()
-        try:
-            with session.get(server.url, allow_redirects=False, stream=True, timeout=20) as answer:
-                assert (answer.status_code, answer.is_redirect) == (302, True)
-            assert tracemalloc.get_traced_memory()[1] < 20 * MEGABYTE
-        finally:
-            tracemalloc.stop()
-        assert len(server.asked) == 1

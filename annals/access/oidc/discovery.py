@@ -150,7 +150,7 @@ class Discovery:
         until = time.monotonic() + CONNECT_SECONDS + READ_SECONDS
         try:
             with (
-                http_call.Session() as session,
+                requests.Session() as session,
                 session.request(
                     method,
                     address,

@@ -59,9 +59,8 @@ def run(command: BaseCommand, **options: Any) -> None:
         privileges.warn_in_background(partial(connect, "annals-check"), rights.of_consumer())
     sys.setswitchinterval(SWITCH_INTERVAL_SECONDS)
     gc.freeze()  # what exists now stays: no collection needs to examine it
-    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-        if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN:  # by nohup
-            signal.signal(number, lambda *_: consumer.stop())
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: consumer.stop())
     began = time.monotonic()
     totals = consumer.run()
     seconds = round(time.monotonic() - began, 3)
