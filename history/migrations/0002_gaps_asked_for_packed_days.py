@@ -6,11 +6,8 @@ from django.db import migrations, models
 
 
 class Migration(migrations.Migration):
-    # Before they were one, they also made tables that nothing reads; a database may have these. One
-    # with some of the five, not all, needs `annals migrate` of the commit before this file first.
+    # 0015 and 0016 made tables that nothing reads; a database may have these.
     replaces = [
-        ("history", "0015_recovered_versions"),
-        ("history", "0016_child_homes"),
         ("history", "0018_gaps_are_asked_for"),
         ("history", "0019_no_child_homes"),
         ("history", "0020_packed_days"),
