@@ -162,7 +162,7 @@ def test_a_limit_below_a_millisecond_is_not_rounded_to_no_limit() -> None:
     "now, replaced",
     [
         ("0001_release_0_1_0", "0010_search_key_without_application"),
-        ("0002_gaps_asked_for_packed_days", "0016_child_homes"),
+        ("0002_gaps_asked_for_packed_days", "0019_no_child_homes"),
     ],
 )
 def test_migrations_that_were_replaced_since_they_were_applied_are_not_missing(
