@@ -30,6 +30,12 @@ def token(file: Path) -> str:
     return found
 
 
+class Session(requests.Session):
+    def get_redirect_target(self, resp: requests.Response) -> None:
+        """None: requests reads the whole body of a redirect, however large, also of one that it is
+        not to follow and of an answer that is to be streamed."""
+
+
 def body(answer: requests.Response, most: int, until: float) -> bytes:
     """The body of a streamed answer. until: a moment of time.monotonic(). Raises TooLargeError
     beyond this many bytes, requests.Timeout after that moment, requests.ConnectionError where the

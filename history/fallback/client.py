@@ -96,7 +96,7 @@ def fetch(service: Service, subject: Subject, seconds: float) -> list[OldVersion
     left, until = MOST_BYTES, time.monotonic() + seconds
     parameters = {"pageSize": str(PAGE_SIZE), "order": "desc", "include": "entity"}
     try:
-        with requests.Session() as session:
+        with http_call.Session() as session:
             # No proxy, no .netrc: the token goes to this address and nowhere else.
             session.trust_env = False
             while True:

@@ -19,6 +19,7 @@ from tests.processes import own_database, server
 __all__ = ["server"]
 
 MANAGE = (sys.executable, "manage.py")
+PYTHON = (sys.executable, "-c")
 GUNICORN = (sys.executable, "-m", "gunicorn", "--config", "python:annals.server")
 
 
@@ -39,11 +40,7 @@ def unasked(folder: Path) -> dict[str, str]:
         ((*MANAGE, "runserver", "0.0.0.0:0"), {}, "0.0.0.0 can be reached from outside"),
         ((*GUNICORN, "--bind", "0.0.0.0:0", "annals.wsgi"), {}, "0.0.0.0 can be reached"),
         ((*GUNICORN, "annals.wsgi"), {"ANNALS_HTTPS": "true"}, "ANNALS_HTTPS is set"),
-        (
-            (sys.executable, "-c", "import annals.wsgi"),
-            {"DATABASE_URL": ""},
-            "does not say who can reach it",
-        ),
+        ((*PYTHON, "import annals.wsgi"), {"DATABASE_URL": ""}, "does not say who can reach it"),
     ],
 )
 def test_an_open_demo_is_refused(

@@ -146,36 +146,25 @@ def test_a_provider_that_hangs_is_asked_by_one_thread_in_ten_seconds(issuer: Iss
     assert len(issuer.asked) - asked == 2  # once for the metadata, once for the keys
 
 
-def test_keys_are_asked_for_while_the_metadata_fail(issuer: Issuer) -> None:
-    now = [0.0]
-    known = {issuer.url: Discovery(provider(issuer), clock=lambda: now[0])}
-    old = issuer.token()
-    tokens.bearer(old, known)
-    issuer.keys, issuer.metadata = [jwk(OTHER_RSA, "new")], {"issuer": "another"}
-    now[0] += 601
-    with pytest.raises(tokens.TokenError, match="does not have"):
-        tokens.bearer(old, known)
-
-
-def test_a_key_that_was_taken_back_is_refused_after_ten_minutes(issuer: Issuer) -> None:
-    now = [0.0]
-    known = {issuer.url: Discovery(provider(issuer), clock=lambda: now[0])}
-    token = issuer.token()
-    tokens.bearer(token, known)
-    issuer.keys = [jwk(OTHER_RSA, "new")]
-    now[0] += 601
-    with pytest.raises(tokens.TokenError, match="does not have"):
-        tokens.bearer(token, known)
-
-
-def test_keys_that_were_all_taken_back_are_refused_after_ten_minutes(issuer: Issuer) -> None:
+@pytest.mark.parametrize(
+    "given, metadata, refusal, why",
+    [
+        ([jwk(OTHER_RSA, "new")], {}, tokens.TokenError, "does not have"),
+        ([jwk(OTHER_RSA, "new")], {"issuer": "another"}, tokens.TokenError, "does not have"),
+        ([], {}, ProviderDownError, "no key for signatures"),
+    ],
+)
+def test_a_key_that_was_taken_back_is_refused_after_ten_minutes(
+    issuer: Issuer, given: Any, metadata: Any, refusal: Any, why: str
+) -> None:
+    """Also while the metadata fail, and where the provider has no other key."""
     now = [0.0]
     known = {issuer.url: Discovery(provider(issuer), clock=lambda: now[0])}
     token = issuer.token()
     tokens.bearer(token, known)
-    issuer.keys = []
+    issuer.keys, issuer.metadata = given, metadata
     now[0] += 601
-    with pytest.raises(ProviderDownError, match="no key for signatures"):
+    with pytest.raises(refusal, match=why):
         tokens.bearer(token, known)
 
 

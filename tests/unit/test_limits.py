@@ -1,9 +1,16 @@
-"""Limits of calls of an old service that is down."""
+"""Limits: of calls of an old service that is down, of the bytes of an answer."""
 
+import gzip
+import tracemalloc
+from http.server import BaseHTTPRequestHandler
+
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from history.base import http_call
 from history.fallback.client import FAILURES, PAUSE_SECONDS, Breaker
+from tests.old_service import OldService
 
 
 def opened() -> Breaker:
@@ -48,3 +55,26 @@ def test_a_service_that_is_down_gets_one_call_a_pause(steps: list[tuple[float, b
             calls += 1
             breaker.failed(now)
     assert calls <= FAILURES + now // PAUSE_SECONDS
+
+
+BODIES = {"gzip": [gzip.compress(b" " * 10**8)], "identity": [b" " * 10**6] * 100}
+
+
+@pytest.mark.parametrize("coding", BODIES)
+def test_the_body_of_a_redirect_is_not_read(coding: str) -> None:
+    def redirects(handler: BaseHTTPRequestHandler) -> None:
+        handler.send_response(302)
+        handler.send_header("Location", "/elsewhere")
+        handler.send_header("Content-Encoding", coding)
+        handler.end_headers()
+        handler.wfile.writelines(BODIES[coding])
+
+    with OldService(hostile=redirects) as server, http_call.Session() as session:
+        tracemalloc.start()
+        try:
+            with session.get(server.url, allow_redirects=False, stream=True, timeout=20) as answer:
+                assert (answer.status_code, answer.is_redirect) == (302, True)
+            assert tracemalloc.get_traced_memory()[1] < 20_000_000
+        finally:
+            tracemalloc.stop()
+        assert len(server.asked) == 1

@@ -150,7 +150,7 @@ class Discovery:
         until = time.monotonic() + CONNECT_SECONDS + READ_SECONDS
         try:
             with (
-                requests.Session() as session,
+                http_call.Session() as session,
                 session.request(
                     method,
                     address,
