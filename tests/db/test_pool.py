@@ -17,7 +17,8 @@ from history.database import base
 from tests.db.partitioned import raw
 from tests.db.store import Store
 
-pytestmark = pytest.mark.django_db(transaction=True)
+# Tests of a pool empty the database; those with `transactional_db` clean up what they fill.
+emptied = pytest.mark.django_db(transaction=True)
 
 
 @pytest.fixture
@@ -49,10 +50,12 @@ def traced(pooled: Any, file: Path) -> str:
     return file.read_text()
 
 
+@emptied
 def test_one_that_worked_a_moment_ago_is_not_asked(pooled: Any, tmp_path: Path) -> None:
     assert traced(pooled, tmp_path / "trace") == ""
 
 
+@emptied
 def test_one_that_was_idle_is_asked(
     pooled: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -61,6 +64,7 @@ def test_one_that_was_idle_is_asked(
     assert "Query" in traced(pooled, tmp_path / "trace")
 
 
+@emptied
 def test_one_that_the_server_ended_is_not_given(pooled: Any) -> None:
     before = backend(pooled)
     own: psycopg.Connection[Any] = pooled.connection
@@ -72,6 +76,7 @@ def test_one_that_the_server_ended_is_not_given(pooled: Any) -> None:
     assert backend(pooled) != before
 
 
+@emptied
 def test_one_that_was_closed_on_this_side_is_not_given(pooled: Any) -> None:
     before = backend(pooled)
     own: psycopg.Connection[Any] = pooled.connection
@@ -80,6 +85,7 @@ def test_one_that_was_closed_on_this_side_is_not_given(pooled: Any) -> None:
     assert backend(pooled) != before
 
 
+@emptied
 def test_a_server_that_is_away_is_not_waited_for(
     pooled: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -93,6 +99,7 @@ def test_a_server_that_is_away_is_not_waited_for(
         pooled.ensure_connection()
 
 
+@emptied
 def test_the_page_says_so_and_names_the_request(
     client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
