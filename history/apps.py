@@ -22,7 +22,7 @@ class HistoryConfig(AppConfig):
         post_migrate.connect(lazy("history.labels.load_shipped"), sender=self, weak=False)
         for changed in (post_save, post_delete):
             changed.connect(lazy("history.labels.forget"), sender=FieldLabel, weak=False)
-        forget = lazy("history.masking.reader.forget")
+        forget = lazy("history.masking.viewer.forget")
         for grants in (User.groups, User.user_permissions, Group.permissions):
             m2m_changed.connect(forget, sender=grants.through, weak=False)
         post_save.connect(forget, sender=User, weak=False)

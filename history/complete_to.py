@@ -6,7 +6,7 @@ from datetime import datetime
 
 from history.base import clock
 from history.entities import Entity
-from history.timeline import neighbours
+from history.timeline import absence
 from history.timeline.sources import statements
 
 
@@ -53,7 +53,7 @@ def read(entities: Iterable[Entity]) -> Completeness:
         complete_to=min(sure, default=now) if len(sure) == len(moments) else None,
         lag_messages=sum(max(0, lag) for lag in known) if len(known) == len(found) else None,
         halted=any(row[-1] for row in found),
-        retention_start=neighbours.kept_from(),
+        retention_start=absence.kept_from(),
         read_at=now,
     )
 

@@ -24,7 +24,7 @@ from django.utils.translation import gettext as _
 
 from history import metrics
 from history.documents.exactjson import Json
-from history.masking.reader import Caller, Viewer
+from history.masking.viewer import Caller, Viewer
 
 log = logging.getLogger(__name__)
 

@@ -16,7 +16,7 @@ READING = (
     "history.timeline",
     "history.fallback",
     "history.need_to_know",
-    "history.masking.reader",
+    "history.masking.viewer",
     "history.archive.read",
 )
 PAGE = ("history.timeline.pages", "history.timeline.page")

@@ -34,7 +34,7 @@ from history.fallback import (
 from history.fallback.client import fetch
 from history.management.progress import progress
 from history.record import ID_LENGTH
-from history.timeline import Reader, neighbours
+from history.timeline import Reader, absence
 from history.timeline.compose import identity
 from history.timeline.row import VersionRow, parse
 
@@ -204,7 +204,7 @@ def _compared(
     advance: Callable[[int], None],
 ) -> Iterator[Compared]:
     failures = 0
-    kept = neighbours.kept_from()
+    kept = absence.kept_from()
     reader = timeline.on_host(in_clear=True)
     for id in chosen:
         advance(1)

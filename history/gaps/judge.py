@@ -1,4 +1,5 @@
-"""Decides which missing versions of a document are gaps, and opens and closes these."""
+"""Decides which missing versions of a document are gaps, and opens and closes these. What a reader
+is told of a version that is not there: history.timeline.absence."""
 
 from collections.abc import Iterable
 from datetime import UTC, datetime

@@ -4,6 +4,7 @@ The API and the screens read versions through this package only.
 """
 
 from history.timeline.compose import LabelledChange, Origin, Version
+from history.timeline.gate import Reader
 from history.timeline.pages import Page, application, newest, page
 from history.timeline.query import (
     Absence,
@@ -20,7 +21,6 @@ from history.timeline.query import (
     Sort,
 )
 from history.timeline.readers import of_request, on_host
-from history.timeline.reading import Reader
 from history.timeline.row import Numbered
 from history.timeline.search import (
     Carrier,

@@ -18,9 +18,9 @@ from history.people import Author, unnamed
 from history.quarantined import Quarantined, Wanted
 from history.record import ChangeType
 from history.requests import deadline
-from history.timeline import budget, neighbours
+from history.timeline import absence, budget
+from history.timeline.gate import Reader
 from history.timeline.query import Absence, Include
-from history.timeline.reading import Reader
 from history.timeline.row import Located, Pair, VersionRow, parse
 
 _NOTHING = Diff((), [])
@@ -160,7 +160,7 @@ class Composer:
             changes = matching_first(self._first, changes)
         listed = budget.listed(changes)
         missing = range(before.version + 1, row.version) if before else range(0)
-        older = None if before else neighbours.below(self._reader, pair)
+        older = None if before else absence.below(self._reader, pair)
         gone = missing or (range(row.version) if older else range(0))
         came = self._came.get(pair.named, {}) if gone else {}
         return Version(
@@ -173,7 +173,7 @@ class Composer:
             previous_version=before.version if before else None,
             previous_updated_at=before.updated_at if before else None,
             missing=missing,
-            missing_why=neighbours.between(self._reader, pair),
+            missing_why=absence.between(self._reader, pair),
             older=older,
             came={number: each for number, each in came.items() if number in gone},
             patch=patch,

@@ -11,9 +11,11 @@ from history.diff import touches
 from history.entities import Entity
 from history.record import ID_LENGTH
 from history.requests import deadline
-from history.timeline import budget, compose, neighbours
+from history.timeline import absence, budget, compose
 from history.timeline.budget import Budget
 from history.timeline.compose import Version
+from history.timeline.gate import Reader
+from history.timeline.keys import Keys, batches
 from history.timeline.query import (
     NO_FILTERS,
     AnyQuery,
@@ -29,8 +31,7 @@ from history.timeline.query import (
     unknown,
     unknown_application,
 )
-from history.timeline.reading import Reader
-from history.timeline.row import FIRST, LAST, Key, Keys, Pair, Place, VersionRow
+from history.timeline.row import FIRST, LAST, Key, Pair, Place, VersionRow
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +60,7 @@ def page(reader: Reader, query: Query) -> Page:
         if not filtered or not reader.keys(query.entity, [query.id]):
             raise unknown(query.entity.name, query.id, archive=query.archive)
         if not query.archive:
-            neighbours.check_retention(query.filters)
+            absence.check_retention(query.filters)
     return found
 
 
@@ -80,7 +81,7 @@ def application(reader: Reader, query: ApplicationQuery) -> Page:
     if not found.versions and query.page_token is None:
         if not reader.members(query.id):
             raise unknown_application(query.id)
-        neighbours.check_retention(query.filters)
+        absence.check_retention(query.filters)
     return found
 
 
@@ -194,7 +195,7 @@ def _of_entity(reader: Reader, query: Query, place: Place | None, most: int) -> 
         if not proven and (more or not whole):
             keys = Keys(reader.keys(query.entity, [query.id]).get(query.id, []))
         places = [row.located for row in shown]
-        for pairs in neighbours.batches(reader, places, {named: keys}, read):
+        for pairs in batches(reader, places, {named: keys}, read):
             yield pairs, more or pairs[-1].row.located != places[-1]
         if more:
             whole, after, size = False, shown[-1].key, min(most, 2 * len(shown))
@@ -210,7 +211,7 @@ def _of_application(
         shown, more = found[:size], len(found) > size
         known = {named: Keys(its) for named, its in keys.items()}
         places = [place for place in shown if place[:2] in known]
-        for pairs in neighbours.batches(reader, places, known):
+        for pairs in batches(reader, places, known):
             yield pairs, more or pairs[-1].row.located != places[-1]
         if more:
             after = Place.of(shown[-1])

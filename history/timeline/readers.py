@@ -3,9 +3,9 @@
 from functools import partial
 
 from history.fallback import client
-from history.masking.reader import Caller, Viewer
+from history.masking.viewer import Caller, Viewer
 from history.requests.accesses import Look
-from history.timeline.reading import Reader
+from history.timeline.gate import Reader
 from history.timeline.sources import archive
 from history.timeline.sources.old_service import OldService
 

@@ -3,10 +3,7 @@ which."""
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
-from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
-from functools import cached_property
 from typing import Any, NamedTuple, TypeAlias, cast
 
 import msgspec
@@ -134,77 +131,3 @@ class Pair(NamedTuple):
     @property
     def named(self) -> Named:
         return self.row.entity, self.row.id
-
-
-class Keys:
-    """Keys of one entity, ascending: all that the store has, at least one."""
-
-    def __init__(self, keys: Sequence[Key]) -> None:
-        self._keys = sorted(keys)
-
-    @property
-    def newest(self) -> Key:
-        return self._keys[-1]
-
-    @property
-    def lowest(self) -> Key:
-        return self._keys[0]
-
-    @cached_property
-    def trusted(self) -> bool:
-        """Whether the times follow the numbers, up to CLOCK_TOLERANCE."""
-        newest = FIRST.updated_at
-        for key in self._keys:
-            if newest - key.updated_at > CLOCK_TOLERANCE:
-                return False
-            newest = max(newest, key.updated_at)
-        return True
-
-    def current(self, moment: datetime) -> Key | None:
-        """The highest key that was there at the moment; None before the first one."""
-        there = (key for key in reversed(self._keys) if key.updated_at <= moment)
-        return next(there, None)
-
-    def previous(self, key: Key) -> Key | None:
-        """The key with the nearest lower version number; None if there is none.
-
-        Where a producer gave that number twice: the latest one that is not younger than `key`,
-        else the oldest.
-        """
-        below = bisect_left(self._keys, (key.version,))
-        if below == 0:
-            return None
-        low = self._keys[below - 1]
-        if below > 1 and self._keys[below - 2].version == low.version:
-            twins = self.of_version(low.version)
-            return next(
-                (twin for twin in reversed(twins) if twin.updated_at <= key.updated_at), twins[0]
-            )
-        return low
-
-    def after_gap(self, version: int) -> Key | None:
-        """The lowest key above this number; None where no number between the two is missing."""
-        place = bisect_left(self._keys, (version + 1,))
-        following = self._keys[place] if place < len(self._keys) else None
-        return following if following and following.version > version + 1 else None
-
-    def down(self, key: Key) -> Iterator[Key]:
-        """This key, or the highest one below it; and each that is the previous one of the one
-        before."""
-        place = bisect_right(self._keys, key)
-        lower = self._keys[place - 1] if place else None
-        while lower is not None:
-            yield lower
-            lower = self.previous(lower)
-
-    def proves(self, key: Key) -> bool:
-        """Whether the previous key of this one is that of the entity, if these are all of its keys
-        from some place of an order to another: no other one can be between the two."""
-        if (low := self.previous(key)) is None:
-            return key.version == 0
-        return low.version == key.version - 1 and low.updated_at <= key.updated_at
-
-    def of_version(self, version: int) -> Sequence[Key]:
-        """Every key with this version number: none, one, or the twins."""
-        start = bisect_left(self._keys, (version,))
-        return self._keys[start : bisect_left(self._keys, (version + 1,))]

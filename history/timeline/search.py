@@ -19,6 +19,7 @@ from history import need_to_know
 from history.documents.exactjson import Json
 from history.entities import BY_NAME, CHILDREN, ENTITIES, SEARCH_VALUE_LENGTH, Entity, root
 from history.record import ChangeType
+from history.timeline.gate import Reader
 from history.timeline.query import (
     DEFAULT_PAGE_SIZE,
     EPOCH,
@@ -27,7 +28,6 @@ from history.timeline.query import (
     read_token,
     storable,
 )
-from history.timeline.reading import Reader
 from history.timeline.row import Key, Newest, VersionRow, parse
 
 ID = "id"

@@ -16,10 +16,11 @@ from history.documents.exactjson import Json
 from history.documents.json_pointer import segments
 from history.entities import ENTITIES, Entity
 from history.record import ChangeType
-from history.timeline import compose, neighbours
+from history.timeline import absence, compose
 from history.timeline.budget import Budget
 from history.timeline.compose import LabelledChange, Version
-from history.timeline.neighbours import Document
+from history.timeline.gate import Reader
+from history.timeline.keys import Document, Keys, batches
 from history.timeline.query import (
     EVERYTHING,
     Absence,
@@ -30,8 +31,7 @@ from history.timeline.query import (
     storable,
     unknown_application,
 )
-from history.timeline.reading import Reader
-from history.timeline.row import LAST, Key, Keys, Located, Named, Numbered
+from history.timeline.row import LAST, Key, Located, Named, Numbered
 
 Members: TypeAlias = Mapping[Named, list[Key]]
 
@@ -100,9 +100,9 @@ def at(reader: Reader, entity: Entity, id: str, moment: datetime) -> tuple[Versi
     key = document.keys.current(moment)
     if key is None:
         lowest = document.lowest()
-        why = neighbours.before(reader, lowest, moment) if lowest else Absence.REMOVED
+        why = absence.before(reader, lowest, moment) if lowest else Absence.REMOVED
         text = _("{kind} {id} at that moment")
-        raise neighbours.error(why, text.format(kind=entity.name, id=id))
+        raise absence.error(why, text.format(kind=entity.name, id=id))
     following = document.keys.after_gap(key.version)
     return (
         _show(document, key, frozenset()),
@@ -169,7 +169,7 @@ def _key_of(document: Document, number: int, made: datetime | None) -> Key:
     if key not in there and key not in _old_twins(document, number):
         text = _("version {n} of {kind} {id} made at {moment}")
         name = text.format(n=number, kind=document.entity.name, id=document.id, moment=made)
-        raise neighbours.error(Absence.UNKNOWN, name, number)
+        raise absence.error(Absence.UNKNOWN, name, number)
     return key
 
 
@@ -197,11 +197,11 @@ def _no_version(document: Document, number: int) -> NotFoundError:
     lower = keys.previous(Key(number, LAST.updated_at))
     if lower is None:
         lowest = document.lowest()
-        why = neighbours.below(reader, lowest) if lowest else Absence.REMOVED
+        why = absence.below(reader, lowest) if lowest else Absence.REMOVED
     elif keys.newest.version > number:
-        why = neighbours.above(reader, entity, lower, keys.trusted)
+        why = absence.above(reader, entity, lower, keys.trusted)
     name = _("version {n} of {kind} {id}").format(n=number, kind=entity.name, id=document.id)
-    return neighbours.error(why, name, number)
+    return absence.error(why, name, number)
 
 
 def masked_values(entity: Entity, data: Json) -> dict[str, str]:
@@ -286,14 +286,14 @@ def application_at(
     parts: list[Version] = []
     missing: list[MissingPart] = []
     budget, gone = Budget(), set(current)
-    for pairs in neighbours.batches(reader, wanted, there):
+    for pairs in batches(reader, wanted, there):
         its = [pair for pair in pairs if pair.entity.root or pair.row.product_instance_id == id]
         shown = [pair for pair in its if pair.named in current]
         for part in compose.versions(reader, shown, frozenset()):
             fits = budget.takes(part.size) or part.entity.root
             parts.append(part if fits else part.without_snapshot())
         first = [pair for pair in its if pair.named in lowest]
-        whys = [(*pair.named, neighbours.before(reader, pair, moment)) for pair in first]
+        whys = [(*pair.named, absence.before(reader, pair, moment)) for pair in first]
         missing += [MissingPart(entity, part, why) for entity, part, why in whys if why]
         gone -= {pair.named for pair in pairs}
     missing += [MissingPart(*named, Absence.REMOVED) for named in current if named in gone]
@@ -323,7 +323,7 @@ def before_gaps(reader: Reader, state: ApplicationState) -> Mapping[Named, Versi
             wanted.append((*named, following))
     return {
         (each.entity, each.id): each.without_snapshot()
-        for pairs in neighbours.batches(reader, wanted, there)
+        for pairs in batches(reader, wanted, there)
         for each in compose.versions(reader, pairs, frozenset())
     }
 
@@ -335,4 +335,4 @@ def _nothing(id: str, known: bool, missing: Sequence[MissingPart]) -> NotFoundEr
     if not missing:
         return NoVersionError(_("application {id} did not exist at that moment").format(id=id))
     kept = next((part.why for part in missing if part.why.was_kept), missing[0].why)
-    return neighbours.error(kept, _("version of application {id} at that moment").format(id=id))
+    return absence.error(kept, _("version of application {id} at that moment").format(id=id))

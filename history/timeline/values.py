@@ -15,8 +15,10 @@ from history.documents.exactjson import Json, dumps
 from history.entities import Entity
 from history.labels import Label
 from history.requests import deadline
-from history.timeline import budget, compose, neighbours
+from history.timeline import budget, compose
 from history.timeline.compose import Origin, Version
+from history.timeline.gate import Reader
+from history.timeline.keys import descending
 from history.timeline.query import (
     DEFAULT_PAGE_SIZE,
     BadParameterError,
@@ -25,7 +27,6 @@ from history.timeline.query import (
     read_token,
     unknown,
 )
-from history.timeline.reading import Reader
 from history.timeline.row import LAST, Key, Pair, parse
 
 
@@ -55,7 +56,7 @@ def blame(reader: Reader, entity: Entity, id: str) -> Blamed:
 
     Reads older versions until every leaf is blamed. Raises NoVersionError.
     """
-    pairs = neighbours.descending(reader, entity, id)
+    pairs = descending(reader, entity, id)
     first = pair = next(pairs, None)
     if first is None or pair is None:  # retention has just removed it
         raise unknown(entity.name, id)
@@ -126,7 +127,7 @@ def field(
     if course.waits:  # which value is the next one is not known
         return FieldHistory(label, (), page_token)
     try:
-        scan = _scan(neighbours.descending(course.reader, entity, id, start), path, size, until)
+        scan = _scan(descending(course.reader, entity, id, start), path, size, until)
     except NoVersionError:
         if page_token is None:
             raise

@@ -17,7 +17,7 @@ from django.test import Client
 from annals.access.models import JournalEntry
 from history import need_to_know, timeline
 from history.entities import BY_NAME, ROOT
-from history.masking.reader import Caller
+from history.masking.viewer import Caller
 from history.models import SearchKey
 from history.need_to_know import Application
 from history.record import ChangeType

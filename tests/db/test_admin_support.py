@@ -19,7 +19,7 @@ from django.utils.formats import date_format
 from history import complete_to, labels
 from history.admin.parts.clerk import moment_words
 from history.complete_to import Completeness
-from history.masking.token import token
+from history.masking.mask import token
 from history.models import ArchivedDay, FieldLabel, SealedDay, SearchKey
 from tests.db.noted import held_version
 from tests.db.screens import A1, WHOLE, link, text

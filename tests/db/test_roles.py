@@ -9,7 +9,7 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
 from annals.access import roles
-from history.masking.reader import holds, may
+from history.masking.viewer import holds, may
 
 pytestmark = pytest.mark.django_db
 

@@ -24,7 +24,7 @@ from history.timeline import (
     Sort,
     compose,
 )
-from history.timeline.neighbours import Document
+from history.timeline.keys import Document
 from history.timeline.row import LAST, Key
 from history.timeline.sources import statements
 from tests.db.screens import A1, WHOLE

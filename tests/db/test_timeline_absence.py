@@ -21,8 +21,8 @@ from history.timeline import (
     NoVersionError,
     OlderThanRetentionError,
     Query,
+    absence,
 )
-from history.timeline import neighbours as absence
 from history.timeline.row import CLOCK_TOLERANCE
 from tests.db.screens import A1, text
 from tests.db.store import HOST, T0, Store, minute

@@ -10,9 +10,8 @@ from hypothesis import strategies as st
 from history.diff import parse
 from history.documents.exactjson import Numeral, dumps, loads, loads_shallow
 from history.masking import is_token, shown
-from history.masking.documents import Mask
 from history.masking.marks import Marks
-from history.masking.token import document_key, token
+from history.masking.mask import Mask, document_key, token
 
 
 def masked(paths: list[str], document: object) -> Any:

@@ -167,7 +167,7 @@ def graph() -> grimp.ImportGraph:
         ("One gate", "history.admin.parts.found", "history.timeline.sources.lists"),
         ("One gate", "annals.management.comparing", "history.timeline.sources.merged"),
         ("Sources know", "history.timeline.sources.tables", "history.masking"),
-        ("Sources know", "history.timeline.sources.tables", "history.timeline.reading"),
+        ("Sources know", "history.timeline.sources.tables", "history.timeline.gate"),
     ],
 )
 def test_a_way_around_the_gate_breaks_the_contract(

@@ -15,7 +15,7 @@ from history.admin.parts import gaps, links
 from history.admin.parts.cards import title
 from history.admin.site.access import PERMISSION
 from history.entities import ENTITIES, Entity, root
-from history.masking.reader import may
+from history.masking.viewer import may
 from history.need_to_know import NeedToKnowError, RuleFailedError
 from history.requests import accesses, worker_shares
 from history.timeline import Absence, NotFoundError, OlderThanRetentionError, Reader

@@ -10,7 +10,7 @@ from django.template.response import SimpleTemplateResponse
 
 from history import masking
 from history.base import zone
-from history.masking.reader import may
+from history.masking.viewer import may
 
 PERMISSION = "history.view_history"
 May = Callable[[Any], bool]

@@ -1,7 +1,8 @@
 """One source of several: the tables, and supplements, which have what the tables lack.
 
-A version that an earlier source has counts, and the same version of a later one does not. A source
-knows nothing of readers, masks, budgets or HTTP: history.timeline.reading asks this module, and
+A version that an earlier source has counts, and the same version of a later one does not; their
+order is Reader._source. A source
+knows nothing of readers, masks, budgets or HTTP: history.timeline.gate asks this module, and
 everybody else asks that. docs/structure.md has the steps to add a source.
 """
 

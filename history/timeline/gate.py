@@ -21,8 +21,8 @@ from history.diff import BadPath, PathFault
 from history.diff import parse as parse_path
 from history.documents.exactjson import Json
 from history.entities import Entity, root
-from history.masking.documents import leads_into_mark, mask_of, searchable_keys
-from history.masking.reader import Viewer
+from history.masking.mask import leads_into_mark, mask_of, searchable_keys
+from history.masking.viewer import Viewer
 from history.need_to_know import Unknown
 from history.timeline.query import ApplicationQuery, BadParameterError, Query
 from history.timeline.row import (
