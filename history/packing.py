@@ -1,7 +1,8 @@
 """Packing a finished day: the versions of each document in one row, and back.
 
-The new table of a day is built beside it, compared with it row by row, and takes its place in one
-short transaction. Until then nothing is changed, so a run that is killed leaves nothing.
+The new table of a day is built beside it and takes its place in one short transaction. Each block
+is unpacked and compared with its rows before it is written, and the table is read back and compared
+with what was written. Until then nothing is changed, so a run that is killed leaves nothing.
 """
 
 import hashlib
@@ -13,30 +14,21 @@ from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 from itertools import groupby, islice
 from operator import itemgetter
-from typing import Final
+from typing import Any, Final
 
 import psycopg
 from django.conf import settings
 from psycopg import sql
+from psycopg.abc import Buffer
+from psycopg.copy import LibpqWriter
 
 from history import distribution
 from history.base import clock
 from history.blocks import dictionaries, stored
 from history.blocks.dictionaries import Dictionary
-from history.blocks.form import Packer, Row, Stored, cut
+from history.blocks.form import Packer, Row, Stored, cut, expand
 from history.daily import days
-from history.daily.canonical import (
-    Connection,
-    Digest,
-    columns,
-    digest,
-    encode,
-    encoded,
-    fields,
-    once,
-    order,
-    stream,
-)
+from history.daily.canonical import Connection, columns, versions
 from history.daily.days import DayState, DayTable
 from history.database import session
 from history.entities import Entity
@@ -152,6 +144,18 @@ def unpack(
     return _Rewrite(connection, entity, day, 0, progress).unpack()
 
 
+class _Hashing(LibpqWriter):
+    """Sends what COPY writes. written: its SHA-256."""
+
+    def __init__(self, cursor: psycopg.Cursor[Any]) -> None:
+        super().__init__(cursor)
+        self.written = hashlib.sha256()
+
+    def write(self, data: Buffer) -> None:
+        self.written.update(data)
+        super().write(data)
+
+
 @dataclass(frozen=True, slots=True)
 class _Rewrite:
     """One call of pack() or unpack()."""
@@ -169,8 +173,10 @@ class _Rewrite:
         dictionary = self._dictionary(place)
         packer = Packer(dictionary)
 
-        def blocks(rows: Sequence[Row]) -> Iterator[tuple[Row, Stored | None]]:
-            return map(packer.pack, cut(rows))
+        def blocks(rows: Sequence[Row]) -> Sequence[tuple[Row, Stored | None]]:
+            made = list(map(packer.pack, cut(rows)))
+            self._compare(rows, made, dictionary)
+            return made
 
         done, ratio = self._replace(place, blocks, packed=True)
         if dictionary is not None:
@@ -207,15 +213,13 @@ class _Rewrite:
         day_snapshot.announce(connection, place, entity.table, day)
         # Rather now than after the work.
         late_rows.wait_for_others(connection, [place.parent, place.child])
-        read = Digest()
         with connection.transaction():
             distribution.one_by_one(connection)
             new = place._replace(child=place.new)
             days.create_detached(connection, new, day, place.comment or days.MARK)
-            sizes = self._fill(place, form, read)
+            rows, *sizes = self._fill(place, form)
             connection.execute(sql.SQL("REINDEX TABLE {}").format(place.new))
             connection.execute(sql.SQL("ANALYZE {}").format(place.new))
-            self._compare(place.new, read)
             before, after = self._bytes(place.child), self._bytes(place.new)
             self._add_late(place)  # then only those that come meanwhile are left
             days.replace(connection, entity.table, day, self._add_late)
@@ -224,81 +228,95 @@ class _Rewrite:
                 ' WHERE "table" = %s AND day = %s',
                 [packed, entity.table, day],
             )
-        return Done(read.rows, before, after), sizes[0] / max(1, sizes[1])
+        return Done(rows, before, after), sizes[0] / max(1, sizes[1])
 
     def _fill(
         self,
         place: DayTable,
         form: Callable[[Sequence[Row]], Iterable[tuple[Row, Stored | None]]],
-        read: Digest,
-    ) -> tuple[int, int]:
-        """Write the rows of the day to its new table. Returns the bytes of blocks, and of the
-        documents in them. read: gets what is read of the day."""
-        packed = unpacked = reported = 0
+    ) -> tuple[int, int, int]:
+        """Write the versions of the day to its new table. Returns their number, and the bytes of
+        blocks and of the documents in them. Raises WrongRowsError."""
+        packed = unpacked = done = reported = 0
         began = time.monotonic()
 
         def made(rows: Iterator[Row]) -> Iterator[tuple[Row, Stored | None]]:
-            nonlocal packed, unpacked, reported
+            nonlocal packed, unpacked, done, reported
             for _, of_document in groupby(rows, itemgetter(0)):
-                for row, block in form(list(of_document)):
+                together = list(of_document)
+                for row, block in form(together):
                     yield row, block
                     if block is not None:
                         packed, unpacked = packed + len(block.packed), unpacked + block.unpacked
-                if read.rows - reported >= ROWS_AT_ONCE:
-                    self._progress(read.rows - reported)
-                    reported = read.rows
+                done += len(together)
+                if done - reported >= ROWS_AT_ONCE:
+                    self._progress(done - reported)
+                    reported = done
                     if self._rate:
                         time.sleep(max(0.0, reported / self._rate - (time.monotonic() - began)))
-            self._progress(read.rows - reported)
+            self._progress(done - reported)
 
         # Read in a session of its own: so the server reads, this process packs, and the server
         # writes at the same time, and one COPY fills the pages.
         info = self._connection.info
         with closing(psycopg.connect(info.dsn, password=info.password, autocommit=True)) as reader:
             session.unlimited(reader)
-            self._write(place.new, made(self._rows(reader, place, read)))
-        return packed, unpacked
+            with closing(self._rows(reader, place)) as rows:
+                self._write(place.new, made(rows))
+        return done, packed, unpacked
 
-    def _compare(self, new: sql.Identifier, read: Digest) -> None:
-        """Raises WrongRowsError."""
-        built = digest(self._connection, self._entity, once(self._entity, new))
-        if (built.rows, built.finish()) != (read.rows, read.finish()):
-            raise WrongRowsError(
-                f"{self._entity.table} {self._day} stays as it is: what was built of it has other"
-                " versions. This is a defect of Annals; set ANNALS_PACK_AFTER_DAYS=0 and report it"
-            )
+    def _compare(
+        self,
+        rows: Sequence[Row],
+        made: Iterable[tuple[Row, Stored | None]],
+        dictionary: Dictionary | None,
+    ) -> None:
+        """Raises WrongRowsError unless these rows and blocks have the versions of a document."""
+        found = [
+            each
+            for row, block in made
+            for each in ([row] if block is None else expand(row, block, dictionary))
+        ]
+        if found != rows:
+            raise self._wrong()
 
-    def _rows(self, connection: Connection, place: DayTable, read: Digest) -> Generator[Row]:
-        """The rows of a day in the canonical order, each document as bytes. The server hashes those
-        that are not packed, in the same statement: no row can come between the digest and the
-        copy."""
-        entity = self._entity
-        select = sql.SQL("{}, CASE WHEN packed IS NULL THEN sha256({}) END").format(
-            fields(entity), encoded(entity)
-        )
-        source, by = once(entity, place.child), order(connection, entity)
-        # A version of a block has its document where a plain row has the hash.
-        for *row, text, last in stream(connection, entity, source, select, ("bytea", "bytea"), by):
-            version = (*row, last if text is None else text)
-            row_hash = hashlib.sha256(encode(version)).digest() if text is None else last
-            read.add(row[0], row[1], row_hash)
-            yield version
+    def _rows(self, connection: Connection, place: DayTable) -> Generator[Row]:
+        """The versions of the day in the canonical order, each document as bytes."""
+        return versions(connection, self._entity, place.child, data="bytea")
 
     def _write(self, new: sql.Identifier, rows: Iterable[tuple[Row, Stored | None]]) -> None:
-        """COPY takes the bytes of a document for JSONB, and a number for a moment."""
+        """Write these to the new table, and read it back: what it gives, in the order in which it
+        was written, must be the same bytes. COPY takes the bytes of a document for JSONB, and a
+        number for a moment. Raises WrongRowsError."""
         names = [*columns(self._entity), *stored.BLOCK]
-        query = sql.SQL("COPY {} ({}) FROM STDIN (FORMAT BINARY)").format(
-            new, sql.SQL(", ").join(map(sql.Identifier, names))
-        )
+        words = new, sql.SQL(", ").join(map(sql.Identifier, names))
         child = () if self._entity.parent is None else ("text",)
         types = ["text", "int4", "int8", "text", "text", "int4", *child, "bytea", *stored.TYPES]
         empty = (None,) * len(stored.BLOCK)
-        with self._connection.cursor() as cursor, cursor.copy(query) as copy:
-            copy.set_types(types)
-            for (id, version, moment, *rest, text), block in rows:
-                data = None if text is None else b"\1" + text
-                own = (id, version, moment - _EPOCH, *rest, data)
-                copy.write_row((*own, *(empty if block is None else block)))
+        with self._connection.cursor() as cursor:
+            writer = _Hashing(cursor)
+            query = sql.SQL("COPY {} ({}) FROM STDIN (FORMAT BINARY)").format(*words)
+            with cursor.copy(query, writer=writer) as copy:
+                copy.set_types(types)
+                for (id, version, moment, *rest, text), block in rows:
+                    data = None if text is None else b"\1" + text
+                    own = (id, version, moment - _EPOCH, *rest, data)
+                    copy.write_row((*own, *(empty if block is None else block)))
+            back = hashlib.sha256()
+            # From the first row on.
+            self._connection.execute("SET LOCAL synchronize_seqscans TO off")
+            query = sql.SQL("COPY {} ({}) TO STDOUT (FORMAT BINARY)").format(*words)
+            with cursor.copy(query) as copy:
+                for part in copy:
+                    back.update(part)
+        if back.digest() != writer.written.digest():
+            raise self._wrong()
+
+    def _wrong(self) -> WrongRowsError:
+        return WrongRowsError(
+            f"{self._entity.table} {self._day} stays as it is: what was built of it has other"
+            " versions. This is a defect of Annals; set ANNALS_PACK_AFTER_DAYS=0 and report it"
+        )
 
     def _add_late(self, old: DayTable) -> None:
         """Add the rows that came while the new table was built, when nobody can write any more.
@@ -377,6 +395,6 @@ class _Rewrite:
         if first is None:
             known.update(ratio=ratio)
         elif ratio > WORSE * first:
-            with closing(self._rows(self._connection, place, Digest())) as rows:  # packed now
+            with closing(self._rows(self._connection, place)) as rows:  # packed now
                 documents = [row[-1] for row in islice(rows, 0, 4 * SAMPLES, 4)]
             self._train(documents)

@@ -17,6 +17,7 @@ from django.core.management import call_command
 from django.db import ProgrammingError, connection
 from django.test import Client
 from psycopg import sql
+from psycopg.copy import LibpqWriter
 from pyarrow import parquet
 
 from annals.demo.simulator import stream
@@ -185,8 +186,9 @@ def test_a_row_that_comes_while_a_day_is_packed_is_kept(monkeypatch: pytest.Monk
         assert [row for row in rows(plain, ROOT) if row[0] != "a-late-one"] == before
 
 
-def test_a_block_that_is_not_what_it_was_made_of_is_never_swapped_in(
-    monkeypatch: pytest.MonkeyPatch,
+@pytest.mark.parametrize("where", ["block", "table"])
+def test_what_is_not_as_it_was_is_never_swapped_in(
+    where: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pack = form.Packer.pack
 
@@ -196,7 +198,10 @@ def test_a_block_that_is_not_what_it_was_made_of_is_never_swapped_in(
     with raw() as plain:
         fill(plain)
         before = rows(plain, ROOT)
-        monkeypatch.setattr(form.Packer, "pack", wrong)
+        if where == "block":
+            monkeypatch.setattr(form.Packer, "pack", wrong)
+        else:  # the server stored other bytes
+            monkeypatch.setattr(packing._Hashing, "write", LibpqWriter.write)
         with pytest.raises(packing.WrongRowsError, match=f"{ROOT.table} {DAY} stays as it is"):
             packing.pack(plain, ROOT, DAY)
         read_all_to_end()
@@ -228,11 +233,11 @@ def test_the_day_is_read_without_the_limits_of_the_login(monkeypatch: pytest.Mon
     """Packing a large day takes longer than any of them."""
     limits = []
 
-    def noted(reader: Connection, *given: Any) -> Any:
+    def noted(reader: Connection, *given: Any, **named: Any) -> Any:
         limits.append(reader.execute("SHOW transaction_timeout").fetchone())
-        return canonical.stream(reader, *given)
+        return canonical.versions(reader, *given, **named)
 
-    monkeypatch.setattr(packing, "stream", noted)
+    monkeypatch.setattr(packing, "versions", noted)
     with raw() as plain:
         if plain.info.server_version < 170_000:
             pytest.skip("this server has no such limit")
