@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 from itertools import groupby, islice
 from operator import itemgetter
-from typing import Any, Final
+from typing import Any, Final, LiteralString, TypeAlias
 
 import psycopg
 from django.conf import settings
@@ -39,6 +39,10 @@ from history.partitions.show import size
 from history.seals import day_snapshot, late_rows, verification
 from history.seals.finished import with_rows
 from history.seals.seal import YOUNGEST_DAYS
+
+# A row of a new table, plain or of a block; and what makes them of the versions of a document.
+Made: TypeAlias = tuple[Row, Stored | None]
+Form: TypeAlias = Callable[[Sequence[Row]], Iterable[Made]]
 
 # rows done since the last call
 ReportRows = Callable[[int], None]
@@ -173,7 +177,7 @@ class _Rewrite:
         dictionary = self._dictionary(place)
         packer = Packer(dictionary)
 
-        def blocks(rows: Sequence[Row]) -> Sequence[tuple[Row, Stored | None]]:
+        def blocks(rows: Sequence[Row]) -> Sequence[Made]:
             made = list(map(packer.pack, cut(rows)))
             self._compare(rows, made, dictionary)
             return made
@@ -184,7 +188,7 @@ class _Rewrite:
         return done
 
     def unpack(self) -> Done:
-        def plain(rows: Sequence[Row]) -> Iterator[tuple[Row, Stored | None]]:
+        def plain(rows: Sequence[Row]) -> Iterator[Made]:
             return ((row, None) for row in rows)
 
         return self._replace(self._place(), plain, packed=False)[0]
@@ -199,13 +203,7 @@ class _Rewrite:
             )
         return place
 
-    def _replace(
-        self,
-        place: DayTable,
-        form: Callable[[Sequence[Row]], Iterable[tuple[Row, Stored | None]]],
-        *,
-        packed: bool,
-    ) -> tuple[Done, float]:
+    def _replace(self, place: DayTable, form: Form, *, packed: bool) -> tuple[Done, float]:
         """Give the day a table with rows of this form. Returns also the bytes of blocks for each
         byte of their documents."""
         connection, entity, day = self._connection, self._entity, self._day
@@ -230,17 +228,13 @@ class _Rewrite:
             )
         return Done(rows, before, after), sizes[0] / max(1, sizes[1])
 
-    def _fill(
-        self,
-        place: DayTable,
-        form: Callable[[Sequence[Row]], Iterable[tuple[Row, Stored | None]]],
-    ) -> tuple[int, int, int]:
+    def _fill(self, place: DayTable, form: Form) -> tuple[int, int, int]:
         """Write the versions of the day to its new table. Returns their number, and the bytes of
         blocks and of the documents in them. Raises WrongRowsError."""
         packed = unpacked = done = reported = 0
         began = time.monotonic()
 
-        def made(rows: Iterator[Row]) -> Iterator[tuple[Row, Stored | None]]:
+        def made(rows: Iterator[Row]) -> Iterator[Made]:
             nonlocal packed, unpacked, done, reported
             for _, of_document in groupby(rows, itemgetter(0)):
                 together = list(of_document)
@@ -262,14 +256,13 @@ class _Rewrite:
         with closing(psycopg.connect(info.dsn, password=info.password, autocommit=True)) as reader:
             session.unlimited(reader)
             with closing(self._rows(reader, place)) as rows:
-                self._write(place.new, made(rows))
+                written = self._write(place.new, made(rows))
+        if self._stored(place.new) != written:
+            raise self._wrong()
         return done, packed, unpacked
 
     def _compare(
-        self,
-        rows: Sequence[Row],
-        made: Iterable[tuple[Row, Stored | None]],
-        dictionary: Dictionary | None,
+        self, rows: Sequence[Row], made: Iterable[Made], dictionary: Dictionary | None
     ) -> None:
         """Raises WrongRowsError unless these rows and blocks have the versions of a document."""
         found = [
@@ -284,33 +277,37 @@ class _Rewrite:
         """The versions of the day in the canonical order, each document as bytes."""
         return versions(connection, self._entity, place.child, data="bytea")
 
-    def _write(self, new: sql.Identifier, rows: Iterable[tuple[Row, Stored | None]]) -> None:
-        """Write these to the new table, and read it back: what it gives, in the order in which it
-        was written, must be the same bytes. COPY takes the bytes of a document for JSONB, and a
-        number for a moment. Raises WrongRowsError."""
-        names = [*columns(self._entity), *stored.BLOCK]
-        words = new, sql.SQL(", ").join(map(sql.Identifier, names))
+    def _write(self, new: sql.Identifier, rows: Iterable[Made]) -> bytes:
+        """Write these to a table. Returns the SHA-256 of what was sent, as of what _stored() reads.
+        COPY takes the bytes of a document for JSONB, and a number for a moment."""
         child = () if self._entity.parent is None else ("text",)
         types = ["text", "int4", "int8", "text", "text", "int4", *child, "bytea", *stored.TYPES]
         empty = (None,) * len(stored.BLOCK)
         with self._connection.cursor() as cursor:
             writer = _Hashing(cursor)
-            query = sql.SQL("COPY {} ({}) FROM STDIN (FORMAT BINARY)").format(*words)
-            with cursor.copy(query, writer=writer) as copy:
+            with cursor.copy(self._copy(new, "FROM STDIN"), writer=writer) as copy:
                 copy.set_types(types)
                 for (id, version, moment, *rest, text), block in rows:
                     data = None if text is None else b"\1" + text
                     own = (id, version, moment - _EPOCH, *rest, data)
                     copy.write_row((*own, *(empty if block is None else block)))
-            back = hashlib.sha256()
-            # From the first row on.
-            self._connection.execute("SET LOCAL synchronize_seqscans TO off")
-            query = sql.SQL("COPY {} ({}) TO STDOUT (FORMAT BINARY)").format(*words)
-            with cursor.copy(query) as copy:
-                for part in copy:
-                    back.update(part)
-        if back.digest() != writer.written.digest():
-            raise self._wrong()
+        return writer.written.digest()
+
+    def _stored(self, new: sql.Identifier) -> bytes:
+        """The SHA-256 of the rows of a new table, in the order in which they were written."""
+        found = hashlib.sha256()
+        self._connection.execute("SET LOCAL synchronize_seqscans TO off")  # from the first row on
+        query = self._copy(new, "TO STDOUT")
+        with self._connection.cursor() as cursor, cursor.copy(query) as copy:
+            for part in copy:
+                found.update(part)
+        return found.digest()
+
+    def _copy(self, new: sql.Identifier, way: LiteralString) -> sql.Composed:
+        names = map(sql.Identifier, (*columns(self._entity), *stored.BLOCK))
+        return sql.SQL("COPY {} ({}) " + way + " (FORMAT BINARY)").format(
+            new, sql.SQL(", ").join(names)
+        )
 
     def _wrong(self) -> WrongRowsError:
         return WrongRowsError(
