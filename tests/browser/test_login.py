@@ -129,7 +129,7 @@ def test_who_comes_back_after_a_pause_reads_why_and_gets_to_the_same_page(site: 
     expect(page.locator("#user-tools")).to_contain_text("Петров Михаил")
     age(site.web, 3_700, "annals_seen")
     page.goto("/admin/history/?q=A1")
-    expect(page.locator(".over")).to_contain_text("Вход завершён")
+    expect(page.locator(".over")).to_contain_text("Сеанс завершён")
     site.shot("over")
     if folder := os.environ.get("ANNALS_TEST_PICTURES"):
         in_both(page, f"{folder}/login")  # docs/access.md shows it
