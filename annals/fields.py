@@ -75,8 +75,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         Meta(
             ge=0,
             le=3650,
-            description="Days after the end of a day when `partitions maintain` packs it: the "
-            "versions of each document in one row, compressed, at least 2. 0: no day is packed.",
+            description="Days after the end of a day, at least 2, when `partitions maintain` packs "
+            "it: up to 64 versions of a document in one row, compressed. 0: no day is packed.",
         ),
     ] = 2
     archive_url: Annotated[

@@ -75,7 +75,7 @@ CATCH_UP_SECONDS: Final = REGISTER.collected_gauge(
     "annals_catch_up_seconds",
     "seconds",
     "Until the partition is read to its end, at the latest; "
-    "+Inf: as much comes as is read, or the partition is halted.",
+    "+Inf: messages come as fast as they are read, or the partition is halted.",
     **PLACE,
 )
 KEPT_SECONDS: Final = REGISTER.collected_gauge(

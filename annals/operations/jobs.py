@@ -82,7 +82,8 @@ def jobs() -> Iterator[Job]:
     )
     if settings.ANNALS.archive_url and found["days"]:
         yield Job(
-            "annals partitions verify --archive", _("reads the archived files; the oldest look"),
+            "annals partitions verify --archive",
+            _("reads the archived files; time of the oldest check"),
             "AnnalsArchiveUnchecked", found["oldest"],
             gettext("damaged days: {n}").format(n=found["faulty"]), found["faulty"] > 0,
         )  # fmt: skip

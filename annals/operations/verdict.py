@@ -148,7 +148,7 @@ MAINTAIN: Final = _("Run annals partitions maintain; it says what is in the way.
 CHECKS: Final = (
     Check("AnnalsDatabaseDown", True, Beyond("annals_store_up", "==", 0),
         _("The database does not answer. Nothing is lost: the consumer waits."),
-        _("Look whether PostgreSQL runs."), ""),
+        _("Check whether PostgreSQL is running."), ""),
     Check("AnnalsLossNear", True, _near,
         _("Messages will be lost soon: the brokers delete what is not read."),
         _("Let a consumer read, or have the brokers keep the topic longer."), COMPLETENESS),
@@ -157,29 +157,29 @@ CHECKS: Final = (
         _("Start more consumers, or have the brokers keep the topic longer."), COMPLETENESS),
     Check("AnnalsDoesNotAddUp", True, Beyond("annals_store_faults", ">", 0),
         _("The ledger does not add up, or messages were lost."),
-        _("Completeness names the place; keep the logs."), COMPLETENESS),
+        _("The page Completeness names the place; keep the logs."), COMPLETENESS),
     Check("AnnalsHalted", True, Beyond("annals_store_halted", "==", 1),
         _("Reading has stopped at too many bad messages. Newer changes are missing."),
         _("Find what the service sends wrongly; then annals quarantine resume TOPIC."),
         QUARANTINE),
     Check("AnnalsConsumerSilent", True, _no_reports,
         _("No consumer reports: newer changes are missing."),
-        _("Look whether the consumer runs, and start it again."), COMPLETENESS),
+        _("Check whether the consumer is running, and start it again."), COMPLETENESS),
     Check("AnnalsBrokersSilent", True, _brokers,
         _("The brokers do not answer: what was sent since is not known."),
-        _("Look whether Kafka can be reached from the consumer."), COMPLETENESS),
+        _("Check whether the consumer can reach Kafka."), COMPLETENESS),
     Check("AnnalsNothingRead", True, _stuck,
         _("There are unread messages, and for 15 minutes none was read."),
         _("Restart the consumer; its log says what it waits for."), COMPLETENESS),
     Check("AnnalsDaysRunOut", True, Beyond("annals_store_days_ahead", "<", 3),
         _("Days ahead run out: soon nothing can be stored."),
-        _("Run annals partitions maintain, and look why cron did not."), DAYS),
+        _("Run annals partitions maintain, and find out why cron did not."), DAYS),
     Check("AnnalsWalNotArchived", True, Beyond("annals_store_wal_archive_failing", "==", 1),
-        _("PostgreSQL cannot archive its WAL: backups have no newer moment, the disk fills."),
+        _("PostgreSQL cannot archive its WAL: backups end earlier, and the disk fills."),
         _("Repair the target of archive_command."), ""),
     Check("AnnalsPreparedLeft", True, Beyond("annals_store_prepared_transactions_left", ">", 0),
         _("Transactions of a node that ended are left, and what they lock stays locked."),
-        _("Complete or roll them back as the runbook says."), ""),
+        _("Start the node, then run recover_prepared_transactions() as in the runbook."), ""),
     Check("AnnalsSealsDiffer", True, Beyond("annals_verify_faults", ">", 0),
         _("Sealed days were changed."),
         _("Keep everything, and find out who wrote; the runbook says how."), DAYS),
@@ -213,7 +213,7 @@ CHECKS: Final = (
 
 FULL: Final = Check("AnnalsDiskFills", False, lambda _: (), _("The disk fills."),
     _("Keep fewer days, archive them, or get a larger disk."), DAYS)  # fmt: skip
-DO: Final = _("Run it, and look why cron did not.")
+DO: Final = _("Run it, and find out why cron did not.")
 LATE: Final = Check("", False, lambda _: (), _("A cron job did not run in time."), DO, "")
 FAILED: Final = replace(LATE, what=_("A cron job failed."))
 

@@ -157,7 +157,7 @@ PARTITION = object_of(
         "topic": TEXT,
         "partition": COUNT,
         "topicId": TEXT,
-        "current": said(FLAG, "false: the topic was deleted and made again since."),
+        "current": said(FLAG, "false: the topic was deleted and created again."),
         "logCut": said(FLAG, "The log was cut; it is read again in another row."),
         "firstOffset": COUNT,
         "nextOffset": COUNT,
@@ -269,9 +269,7 @@ COMPONENTS: dict[str, Schema] = {
     "SearchResults": object_of(
         {
             "results": list_of(RESULT),
-            "limited": said(
-                FLAG, "More documents have this key than are looked at: those seen last."
-            ),
+            "limited": said(FLAG, "Too many documents have this key: these are the newest ones."),
             "completeness": ref("Completeness"),
         },
         {"nextPageToken": {"type": "string", "pattern": "^v1:"}},

@@ -98,7 +98,7 @@ MESSAGES: Mapping[str, Promise | str] = {
     "method_not_allowed": _("this address takes GET, HEAD and OPTIONS only"),
     "archive_unavailable": _("the archive cannot be read; try again later, or without it"),
     "journal_unavailable": _(
-        "who looks at what cannot be written down now, so nothing is shown; try again in a moment"
+        "the access journal cannot be written now, so nothing is shown; try again in a moment"
     ),
     "too_long": _(
         "the answer takes longer than a request may; ask for less: a smaller pageSize, a shorter"

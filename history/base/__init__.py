@@ -1,1 +1,1 @@
-"""What the rooms of Annals share: the clock, errors as text, tables of commands, calls by HTTP."""
+"""What the folders of Annals share: clock, errors as text, tables of commands, calls by HTTP."""

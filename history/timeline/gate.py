@@ -43,7 +43,7 @@ from history.timeline.sources.tables import First, Tables
 Rows: TypeAlias = dict[Located, VersionRow]
 _PATH_FAULTS = {
     PathFault.SLASH: gettext_lazy("must begin with a slash: {part}"),
-    PathFault.TILDE: gettext_lazy("has a ~ that no digit from 0 to 4 follows: {part}"),
+    PathFault.TILDE: gettext_lazy("has a ~ without a digit from 0 to 4 after it: {part}"),
     PathFault.ITEM: gettext_lazy("has a list item that is not written [field=value]: {part}"),
 }
 

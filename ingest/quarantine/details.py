@@ -39,6 +39,8 @@ _SAID: Final = (
     _("PostgreSQL refuses the row by the constraint {name}"),
     _("PostgreSQL refuses the row"),
     _("{field}, the {name}, {fault}"),
+    _("{field} must look like {example}, then Z, an offset such as {offset}, or nothing"),
+    # What rows of earlier releases say.
     _("{field} is not written as {example} with Z, an offset as {offset}, or nothing after it"),
     _(
         "{field} is a time that does not exist: its year, month, day, hour, minute or second is out"

@@ -90,8 +90,8 @@ _DATA, _NO_DATA = b'"data":', b'"data":null}'
 # No envelope with what is required is shorter without its data.
 _SHORTEST = len('{"id":"1","version":1,"type":1,"updatedAt":"2026-01-01","clientId":"1"')
 _NOT_A_TIME = (
-    "`updatedAt` is not written as 2025-07-03T11:42:48.510186035 with Z, an offset as +03:00, or"
-    " nothing after it"
+    "`updatedAt` must look like 2025-07-03T11:42:48.510186035, then Z, an offset such as +03:00, or"
+    " nothing"
 )
 _NO_SUCH_TIME = (
     "`updatedAt` is a time that does not exist: its year, month, day, hour, minute or second is out"

@@ -144,7 +144,7 @@ _ERROR: Final = re.compile(
     r"(?: - at `\$\.?(?P<path>.*)`)?",
     re.DOTALL,
 )
-_BEGINS_WITH_FIELD: Final = re.compile(r"`(\w+)`(?= is )")
+_BEGINS_WITH_FIELD: Final = re.compile(r"`(\w+)`(?= (?:is|must) )")
 _AT_BYTE: Final = re.compile(r"(.*) \(byte (\d+)\)", re.DOTALL)
 _LONE_SURROGATE: Final = re.compile(
     rb"\\u[dD](?:[89aAbB][0-9a-fA-F]{2}(?!\\u[dD][c-fC-F])|[c-fC-F][0-9a-fA-F]{2})"

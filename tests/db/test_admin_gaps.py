@@ -80,7 +80,7 @@ def test_a_wrong_parameter_is_not_used(found: None, ops: Client, wrong: dict[str
 
 
 def test_before_the_first_run(db: None, ops: Client) -> None:
-    assert "run annals gaps from cron" in text(ops.get(ADDRESS))
+    assert "annals gaps has never run: run it from cron" in text(ops.get(ADDRESS))
     assert list(gaps()) == []
 
 

@@ -267,8 +267,7 @@ CASES = [
     Case("AnnalsWalNotArchived",
         web("annals_store_wal_archive_failing", "", "0+0x10 1+0x30 0+0x10"),
         quiet=(10, 24), fires=(27, 40), clears=42,
-        summary="PostgreSQL cannot archive its WAL: backups have no newer moment, and "
-                "pg_wal grows"),
+        summary="PostgreSQL cannot archive its WAL: backups end earlier, and pg_wal grows"),
     Case("AnnalsPreparedLeft",
         web("annals_store_prepared_transactions_left", "", "0+0x10 2+0x30 0+0x10"),
         quiet=(10, 14), fires=(17, 40), clears=42,

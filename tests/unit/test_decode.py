@@ -198,8 +198,8 @@ ID = "it must be a text of 1 to 32 characters"
 VERSION = "it must be a whole number from 0 to 2147483647, written in digits without quotes"
 AUTHOR = "it must be a text of up to 64 characters, null or absent"
 TIME = (
-    "`updatedAt` is not written as 2025-07-03T11:42:48.510186035 with Z, an offset as +03:00, or "
-    "nothing after it"
+    "`updatedAt` must look like 2025-07-03T11:42:48.510186035, then Z, an offset such as +03:00, "
+    "or nothing"
 )
 NO_SUCH_TIME = (
     "`updatedAt` is a time that does not exist: its year, month, day, hour, minute or second is "

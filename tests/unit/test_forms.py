@@ -319,7 +319,7 @@ types = { "o.changed" = "UPDATE" }
 @pytest.mark.parametrize(
     "changed, reason, said",
     [
-        ({"time": "yesterday"}, "bad_updated_at", "`/time`, the updatedAt, is not written as"),
+        ({"time": "yesterday"}, "bad_updated_at", "`/time`, the updatedAt, must look like"),
         ({"time": "2025-02-30T11:00:00Z"}, "bad_updated_at", "`/time`, the updatedAt, is a time"),
         ({"time": "9999-01-01T11:00:00Z"}, "in_the_future", "`/time`, the updatedAt, is after"),
         ({"data": "text"}, "bad_data", "`data` is no object"),

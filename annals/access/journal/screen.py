@@ -59,7 +59,7 @@ class FilterForm(forms.Form):
         """An end before the beginning is wrong; it would find nothing."""
         since, until = (self.cleaned_data.get(name) for name in ("since", "until"))
         if since and until and since > until:
-            self.add_error("until", _("This is earlier than the beginning."))
+            self.add_error("until", _("The end is earlier than the beginning."))
 
     @property
     def refused(self) -> str:

@@ -217,7 +217,8 @@ class Callback(OIDCAuthenticationCallbackView):  # type: ignore[misc] # untyped 
         return HttpResponseRedirect(self._next)
 
     def login_failure(self) -> HttpResponse:
-        return _refused(self.request, _("This login was refused."))
+        said = _("This login was refused. Try again, or ask the administrator of Annals.")
+        return _refused(self.request, said)
 
 
 @csrf_exempt

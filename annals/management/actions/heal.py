@@ -86,7 +86,7 @@ def run(command: BaseCommand, /, **options: Any) -> None:
                 f"{counted(asked['gaps'], 'gap')}, in the topic {TOPIC}."
             )
         elif latest() is None:
-            command.stdout.write("Nobody has looked for gaps yet: run annals gaps first.")
+            command.stdout.write("annals gaps has never run: run it first.")
         else:
             command.stdout.write(
                 "There is nothing to ask for: no gap is open, or all were asked for in the "

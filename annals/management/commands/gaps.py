@@ -26,7 +26,7 @@ class Command(BaseCommand):
         )
         add = heal.add_argument
         add("--entity", choices=BY_NAME, metavar="KIND", help="only for this kind of entity")
-        add("--limit", type=whole(1, MOST_ID), metavar="N", help="of N gaps (default: all)")
+        add("--limit", type=whole(1, MOST_ID), metavar="N", help="at most N gaps (default: all)")
         add(
             "--again",
             action="store_true",

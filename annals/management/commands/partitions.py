@@ -33,7 +33,7 @@ class Command(BaseCommand):
             "seal", help="seal a day in its present state, also if it is sealed"
         )
         packing = actions.add_parser(
-            "pack", help="store the versions of each document of a finished day in one row"
+            "pack", help="pack a finished day: up to 64 versions of a document in one row"
         )
         unpacking = actions.add_parser("unpack", help="make the rows of a packed day plain again")
         checking = actions.add_parser(
@@ -52,7 +52,7 @@ class Command(BaseCommand):
         )
         for each in (forgetting, adopting):
             each.add_argument("--entity", choices=BY_NAME, required=True, help="kind of entity")
-            each.add_argument("--why", required=True, help="the reason, kept in the archive")
+            each.add_argument("--why", required=True, help="the reason, kept in the access journal")
         for each in (restoring, releasing, forgetting, adopting, sealing, packing, unpacking):
             each.add_argument("day", type=day, help="YYYY-MM-DD, UTC")
         for each in (restoring, releasing, packing, unpacking):

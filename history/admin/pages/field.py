@@ -40,7 +40,7 @@ def page(request: HttpRequest, reader: Reader, entity: Entity, id: str) -> HttpR
         found = timeline.field(reader, entity, id, path, page_token=token)
         values, following = found.values, found.next_token
     except BadParameterError:
-        wrong = _("This is not a field that can be asked for. Example: /rate")
+        wrong = _("This is not a path of a field. Enter one such as /rate")
     label = path if wrong else " › ".join(steps(path, newest.data, fields_of(entity)))
     address = links.field(entity, id, path).partition("?")[0]
     return render(

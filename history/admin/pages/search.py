@@ -93,7 +93,7 @@ def _search(reader: Reader, asked: str, token: str | None, notes: list[str]) -> 
     wanted = [together] if similar[together] else list(exact)
     spelled = {text: similar[text] for text in wanted if similar.get(text)}
     if spelled:
-        note = _("Nothing is called {asked} exactly. Found with another spelling: {found}.")
+        note = _("Nothing matches {asked} exactly. Found with another spelling: {found}.")
         others = dict.fromkeys(each for its in spelled.values() for each in its)
         notes.append(note.format(asked=", ".join(spelled), found=", ".join(others)))
     found: dict[str, Results] = {}

@@ -168,7 +168,7 @@ def _read(
                 if token is None:
                     raise
                 notes.append(
-                    _("The address of the page does not fit. The newest versions are shown.")
+                    _("The page in the address is not valid. The newest versions are shown.")
                 )
                 token = None
     if form.refused:

@@ -24,7 +24,7 @@ TYPES = [
     *((kind.name, words) for kind, words in WHAT.items()),
 ]
 MOST_NAMED = 5
-OUTSIDE = _("Outside the years 1 to 9999.")
+OUTSIDE = _("Enter a year from 1 to 9999.")
 ASKED = ("author", "clientId", "type", "from", "to", "path")
 
 
@@ -188,7 +188,7 @@ class FilterForm(Zoned):
         since, until = (self.cleaned_data.get(bound) for bound in ("since", "until"))
         if since and until and since > until:
             del self.cleaned_data["until"]
-            self.add_error("to", _("This is earlier than the beginning."))
+            self.add_error("to", _("The end is earlier than the beginning."))
 
     def filters(self) -> Filters:
         """The filters for the timeline. An invalid condition is left out; the form shows why."""
@@ -207,7 +207,7 @@ class FilterForm(Zoned):
         """Leave out a condition that the timeline cannot use. False where it is not set."""
         if not self.cleaned_data.get(name):
             return False
-        self.add_error(name, _("This is not a field that can be asked for. Example: /rate"))
+        self.add_error(name, _("This is not a path of a field. Enter one such as /rate"))
         return True
 
     @property

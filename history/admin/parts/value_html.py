@@ -52,7 +52,7 @@ class _Words(NamedTuple):
 def _words(_language: str | None) -> _Words:
     return _Words(
         absent=escape(_("not there")),
-        masked=escape(_("masked; equal signs of one field of one document stand for equal values")),
+        masked=escape(_("masked; within one field of a document, equal codes mean equal values")),
         filter=escape(_("all values of this field")),
     )
 

@@ -21,7 +21,7 @@ class Command(BaseCommand):
             help="index the stored versions for keys that were declared after they were stored; "
             "run it when all consumers have the new declaration. It may run next to them",
         )
-        index.add_argument("--json", action="store_true", help="JSON on stdout")
+        index.add_argument("--json", action="store_true", help="print JSON")
 
     def handle(self, *_: Any, **options: Any) -> None:
         from django.db import Error as DatabaseError

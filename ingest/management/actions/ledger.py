@@ -123,7 +123,7 @@ class LedgerRun:
                 when = "is being lost: it is past its retention"
             elif isfinite(each.seconds):
                 when = f"will be lost in {losses.in_words(each.seconds)}"
-            takes = "catching up never ends: as much comes as is read"
+            takes = "catching up never ends: messages come as fast as they are read"
             if each.halted:
                 takes = "catching up never ends: it is halted"
             elif isfinite(each.catch_up):

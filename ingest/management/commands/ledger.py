@@ -29,7 +29,7 @@ class Command(BaseCommand):
             help="record that the lost messages of a topic are known; only later losses are "
             "reported",
         )
-        known.add_argument("topic", metavar="TOPIC")
+        known.add_argument("topic", metavar="TOPIC", help="the topic")
         known.add_argument("--partition", type=whole(0, 2**31 - 1), help="only this partition")
         known.add_argument("--why", required=True, help="the reason; it is kept with the losses")
         finished = commands.add_parser(
@@ -37,7 +37,7 @@ class Command(BaseCommand):
         )
         again = commands.add_parser("unretire", help="take `retire` back")
         for each in (finished, again):
-            each.add_argument("topic", metavar="TOPIC")
+            each.add_argument("topic", metavar="TOPIC", help="the topic")
         finished.add_argument("--why", required=True, help="the reason; it is shown")
 
     def handle(self, *_: Any, **options: Any) -> None:

@@ -9,6 +9,7 @@ from history.management.numbers import MOST_ID, whole
 from history.reasons import REASONS
 
 ID = whole(0, MOST_ID)
+IDS = "id, from `quarantine list --ids`"
 
 
 class Command(BaseCommand):
@@ -23,19 +24,19 @@ class Command(BaseCommand):
         add("--json", action="store_true", help="print JSON")
         _filters(add)
         show = commands.add_parser("show", help="show one message")
-        show.add_argument("id", type=ID, metavar="ID")
+        show.add_argument("id", type=ID, metavar="ID", help=IDS)
         show.add_argument("--json", action="store_true", help="print JSON")
         show.add_argument("--raw", action="store_true", help="print only the bytes of the value")
         again = commands.add_parser("retry", help="retry messages; without ids: those that are due")
-        again.add_argument("ids", nargs="*", type=ID, metavar="ID")
+        again.add_argument("ids", nargs="*", type=ID, metavar="ID", help=IDS)
         again.add_argument("--now", action="store_true", help="also messages that are not due yet")
         _filters(again.add_argument)
         drop = commands.add_parser("discard", help="settle messages without storing them")
-        drop.add_argument("ids", nargs="*", type=ID, metavar="ID")
+        drop.add_argument("ids", nargs="*", type=ID, metavar="ID", help=IDS)
         drop.add_argument("--why", required=True, help="the reason; it is kept with each message")
         _filters(drop.add_argument)
         resume = commands.add_parser("resume", help="resume a halted topic, with its bad messages")
-        resume.add_argument("topic")
+        resume.add_argument("topic", help="the topic")
         resume.add_argument("--partition", type=whole(0, 2**31 - 1), help="only this partition")
 
     def handle(self, *_: Any, **options: Any) -> None:
