@@ -78,8 +78,10 @@ class Harness:
         processes = [self.start_consumer(until_idle, **env) for _ in range(count)]
         return [finish(process) for process in processes]
 
-    def start_consumer(self, until_idle: float | None = None, **env: str) -> subprocess.Popen[str]:
-        words = ["consume", "--json", "--group", f"bench-{self._round}"]
+    def start_consumer(
+        self, until_idle: float | None = None, *more: str, **env: str
+    ) -> subprocess.Popen[str]:
+        words = ["consume", "--json", "--group", f"bench-{self._round}", *more]
         words += [] if until_idle is None else ["--until-idle", str(until_idle)]
         started = subprocess.Popen(
             [sys.executable, str(PROGRAM), *words], env={**self.environment(), **env},

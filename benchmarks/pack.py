@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import random
+import re
 import resource
+import threading
 import time
-from collections.abc import Iterator, Sequence
+import urllib.request
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, date, datetime, timedelta
 from datetime import time as clock
 from itertools import cycle, islice
@@ -18,8 +21,18 @@ from rich.console import Console
 from rich.table import Table
 
 from annals.demo.simulator import stream
-from benchmarks.harness import harness, manage, new_database, print_json, use
-from benchmarks.load import produce
+from annals.embedded.process import free_ports
+from benchmarks.harness import (
+    HOST,
+    Harness,
+    finish,
+    harness,
+    manage,
+    new_database,
+    print_json,
+    use,
+)
+from benchmarks.load import produce, simulated
 from benchmarks.timeline import READER, _timed
 from benchmarks.timeline_data import BATCH, _copy, _environment, _families
 from history import packing, timeline
@@ -36,6 +49,7 @@ ROOT = root()
 NAME = "annals_pack"
 BIG, BIG_VERSIONS = "BIG", 10_000
 READ, READ_VERSIONS, READ_DAYS = 60, 120, 6
+RATE, WARM_S, BESIDE_S = 2_000, 5, 20
 GOALS = {2: 220.0, 9: 150.0}  # the first one trains the dictionary
 
 Figures = dict[str, Any]
@@ -106,8 +120,9 @@ def _share(plain: psycopg.Connection[Any], day: date, messages: int) -> float:
     return round((after[0] if after else 0) / before, 3)
 
 
-def _again(messages: int) -> dict[str, int]:
-    """Messages a second of one consumer: new ones, and the same when their days are packed."""
+def _again(messages: int) -> Figures:
+    """Messages a second of one consumer: new ones, and the same when their days are packed; and
+    what a write takes while days are packed."""
     start = datetime.now(UTC) - timedelta(days=12)
     step = timedelta(days=8) / messages
     with harness(4) as bench:
@@ -123,12 +138,65 @@ def _again(messages: int) -> dict[str, int]:
             plain.execute("TRUNCATE ingest_ledger")
         bench.next_round()
         [again] = bench.consume()
+        beside = _beside(bench, start.date() + timedelta(days=4))
     if (new["stored"], again["stored"]) != (messages, 0):
         raise RuntimeError(f"{new['stored']} and then {again['stored']} messages were stored")
     return {
         "new": round(messages / new["active_seconds"]),
         "packed": round(messages / again["active_seconds"]),
+        **beside,
     }
+
+
+def _beside(bench: Harness, day: date) -> Figures:
+    """Milliseconds within which 99 of 100 writes end, while RATE messages a second come: alone, and
+    while this day is packed and unpacked all the time."""
+    [port] = free_ports([None])
+    bench.next_round()
+    consumer = bench.start_consumer(None, "--metrics-port", str(port))
+    producer = bench.producer()
+    sent = iter(simulated((WARM_S + 2 * BESIDE_S) * RATE, seed=2))
+
+    def send(seconds: int) -> None:
+        began = time.monotonic()
+        for number, message in enumerate(islice(sent, seconds * RATE), 1):
+            producer.send(message.topic, message.key or b"", message.value or b"")
+            if number % 20 == 0:
+                producer.wait(max(0.0, began + number / RATE - time.monotonic()))
+
+    found: Figures = {}
+    send(WARM_S)
+    with bench.connect() as plain:
+        for name in ("alone", "beside"):
+            before = _writes(port)
+            sender = threading.Thread(target=send, args=(BESIDE_S,))
+            sender.start()
+            while name == "beside" and sender.is_alive():
+                packing.unpack(plain, ROOT, day)
+                packing.pack(plain, ROOT, day)
+            sender.join()
+            found[name] = _p99(before, _writes(port))
+    consumer.terminate()
+    finish(consumer)
+    return found
+
+
+def _writes(port: int) -> dict[float, float]:
+    """How many writes a consumer has done within each of these seconds."""
+    text = urllib.request.urlopen(f"http://{HOST}:{port}/metrics").read().decode()
+    lines = re.findall(r'annals_write_seconds_bucket{le="(.+?)"} (\S+)', text)
+    return {float(limit): float(count) for limit, count in lines}
+
+
+def _p99(before: Mapping[float, float], after: Mapping[float, float]) -> float:
+    """Milliseconds, in proportion within a bucket."""
+    counts = {limit: after[limit] - before.get(limit, 0) for limit in sorted(after)}
+    wanted, low, below = 0.99 * max(counts.values()), 0.0, 0.0
+    for limit, count in counts.items():
+        if count >= wanted:
+            return round(1000 * (low + (limit - low) * (wanted - below) / (count - below)), 1)
+        low, below = limit, count
+    raise AssertionError
 
 
 def _histories() -> list[list[Record]]:
@@ -224,6 +292,7 @@ def _targets(figures: Figures) -> list[Figures]:
         ("seconds for 60,000 versions, unpacked", 60_000 / figures["unpack"], 1.0),
         ("reading again: seconds to those of new messages",
          figures["again"]["new"] / figures["again"]["packed"], 2.0),
+        ("99 of 100 writes at 2,000/s while a day is packed, ms", figures["again"]["beside"], 60.0),
         ("memory, MB", figures["memory"], 300.0),
     ]  # fmt: skip
     return [
@@ -245,6 +314,9 @@ def _print(figures: Figures) -> None:
     console.print(f"A day of all kinds, packed to plain: {figures['share']}")
     console.print(f"Unpacked a second: {figures['unpack']:,}")
     console.print("Messages a second: {new:,}, read again: {packed:,}".format(**figures["again"]))
+    console.print(
+        "99 of 100 writes at 2,000/s, ms: {alone}, beside: {beside}".format(**figures["again"])
+    )
     for target in figures["targets"]:
         word = "met" if target["met"] else "MISSED"
         console.print(f"{target['name']}: {target['value']} (limit {target['limit']}) {word}")

@@ -60,13 +60,13 @@ WHERE s.updated_at >= %(start)s::timestamptz AND s.updated_at < %(end)s::timesta
 
 # A block comes with the first of its versions.
 _IN_BLOCKS = """
-SELECT n, id, stored_at, position, given, theirs, text,
+SELECT n, id, stored_at, position, same, text,
     CASE WHEN lag((id, stored_at, stored_version)) OVER () = (id, stored_at, stored_version)
         THEN NULL ELSE packed END
 FROM (
     SELECT s.n, s.data::text AS text, t.id, t.stored_at, t.stored_version, t.position, t.packed,
-        (s.type, s.client_id, s.author, s.{product})::text AS given,
-        (t.type, t.client_id, t.author, {theirs})::text AS theirs
+        (s.type, s.client_id, s.author, s.{given})
+            IS NOT DISTINCT FROM (t.type, t.client_id, t.author, t.{theirs}) AS same
     FROM {stage} s JOIN {versions} t ON t.id = s.id AND t.stored_at >= s.updated_at
         AND t.updated_at = s.updated_at AND t.version = s.version AND t.in_block
     WHERE s.updated_at >= %(start)s::timestamptz AND s.updated_at < %(end)s::timestamptz
@@ -145,25 +145,21 @@ def _divergent_in_blocks(connection: Connection, entity: Entity, day: date) -> s
     query = sql.SQL(_IN_BLOCKS).format(
         stage=_stage(entity),
         versions=sql.SQL(versions(entity)),
-        product=sql.SQL("product_instance_id" if entity.parent else "id"),
-        theirs=sql.SQL("t.product" if entity.parent else "t.id"),
+        given=sql.SQL("product_instance_id" if entity.parent else "id"),
+        theirs=sql.SQL("product" if entity.parent else "id"),
     )
     found: set[int] = set()
     block: list[bytes] = []
     with psycopg.Cursor(connection, row_factory=tuple_row) as cursor:
         cursor.execute(query, {"start": start, "end": end}, prepare=False, binary=True)
-        for n, id, at, position, given, theirs, text, packed in cursor:
+        for n, id, at, position, same, text, packed in cursor:
             try:
                 if packed is not None:
                     block = []
                     block = texts(connection, entity.table, id, at, packed)
             except DamagedBlockError as error:
                 log.warning("a message that may be a repeat goes to quarantine: %s", error)
-            if (
-                not block
-                or given != theirs
-                or not _equal(connection, text, block[position - 1].decode())
-            ):
+            if not block or not same or not _equal(connection, text, block[position - 1].decode()):
                 found.add(n)
     return found
 
