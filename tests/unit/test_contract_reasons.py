@@ -37,9 +37,7 @@ def test_the_example_has_its_reason(reason: Reason) -> None:
         decode(message(value(example), topic=CHILD), WINDOW)
     assert caught.value.reason is reason
     detail = caught.value.detail
-    elsewhere = placed(
-        detail, {name: f"/at/{name}" for name in re.findall("`([A-Za-z]+)`", detail)}
-    )
+    places = {name: f"/at/{name}" for name in re.findall("`([A-Za-z]+)`", detail)}
     with override("ru"):
         both = f"{in_words(detail)} {in_words(placed(detail, places))}"
     said = re.sub(r"<code>.*?</code>|JSON|UTF-8|null|\([A-Za-z]+\)", "", both)
