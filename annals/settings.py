@@ -122,7 +122,7 @@ OIDC_MAX_STATES = 4
 
 TRUSTED_PROXIES = address.trusted(ANNALS)
 AUTHENTICATION_BACKENDS = [
-    *(["django.contrib.auth.backends.ModelBackend"] if ANNALS.demo else []),
+    *(["annals.access.local_logins.DemoLogins"] if ANNALS.demo else []),
     "annals.access.local_logins.BreakGlassLogins",
     "annals.access.oidc.backend.ProviderBackend",
 ]
