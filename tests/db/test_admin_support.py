@@ -113,7 +113,7 @@ def test_the_week_of_a_client_is_one_timeline(store: Store, support: Client) -> 
 
 def test_a_field_has_all_its_values(store: Store, support: Client) -> None:
     for number, (rate, author) in enumerate(
-        [("1", "m.ivanov"), ("2", "m.ivanov"), ("1", None), ("2", "m.ivanov"), ("3", "m.ivanov")]
+        [("1", "m.ivanov"), ("2", "m.ivanov"), ("1.0", None), ("2", "m.ivanov"), ("3", "m.ivanov")]
     ):
         store.add("A1", number, {"rate": rate}, number, author=author)
     page = support.get(FIELD, {"path": "/rate"})
