@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from django.contrib import admin
 from django.http import HttpRequest, HttpResponse
-from django.shortcuts import render
+from django.shortcuts import redirect, render
 from django.utils.translation import gettext as _
 
 from history import complete_to, timeline
@@ -22,6 +22,7 @@ from history.timeline import Include, Page, Reader, Version
 from history.timeline.states import Members
 
 PAGE_SIZE = 50
+MOST_DIGITS = 19  # of the number of a version
 CHANGES = frozenset({Include.CHANGES})
 
 
@@ -36,7 +37,11 @@ class ShownTimeline:
 
 @may_view_history
 def page(request: HttpRequest, reader: Reader, entity: Entity, id: str) -> HttpResponse:
-    """One entity's versions, newest first; 404 with a reason where there is nothing."""
+    """One entity's versions, newest first; 404 with a reason where there is nothing. ?version=
+    leads to the page of this number."""
+    number = request.GET.get("version", "")
+    if number.isascii() and number.isdigit() and len(number) < MOST_DIGITS:
+        return redirect(links.snapshot(entity, id, int(number)))
     return _respond(request, reader, ShownTimeline(entity, id))
 
 
