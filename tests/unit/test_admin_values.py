@@ -24,6 +24,7 @@ LABELS = Catalogue(
         FieldLabel(path="/cost", russian="Цена", english="Price", kind="money"),
         FieldLabel(path="/status", russian="Статус", kind="enum", words={"NEW": {"ru": "Новая"}}),
         FieldLabel(path="/people/*/name", russian="Имя", kind="text"),
+        FieldLabel(path="/people/*/pid", kind="technical"),
     ]
 )
 FIELDS = Fields(LABELS, "product-instance", "ru")
@@ -110,7 +111,7 @@ def test_objects_and_lists_name_what_they_hold() -> None:
     assert [item.name for item in value.items] == ["P1", "2"]
     first = value.items[0].value
     assert first.text == "Иван (3 поля)"
-    assert [item.name for item in first.items] == ["pid", "Имя", "age"]
+    assert [item.name for item in first.items] == ["Имя", "age", "pid"]  # a technical one is last
 
 
 @given(JSON)

@@ -7,7 +7,7 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.utils.translation import gettext as _
 
-from history import complete_to, timeline
+from history import complete_to, masking, timeline
 from history.admin.pages.view import may_view_history
 from history.admin.parts import heads, links
 from history.admin.parts.cards import CardBuilder, folded, title
@@ -71,6 +71,7 @@ def _respond(request: HttpRequest, reader: Reader, source: ShownTimeline) -> Htt
         merged=source.whole,
         maker_filter=lambda version: links.with_maker(address, version, kept),
         path=form.filters().path,
+        unmask=masking.holds(request.user, masking.UNMASK),
         twice=timeline.given_twice(
             reader, found.versions, whole=plain and found.next_token is None
         ),

@@ -189,7 +189,8 @@ def row(change: Change, snapshot: Json, fields: Fields, filter_url: str = "") ->
         old, new = _place(change.from_index), _place(change.to_index)
     else:
         old, new = mark_differences(
-            _value(change.old, fields, change), _value(change.new, fields, change)
+            _value(change.old, replace(fields, unmask=None), change),  # of another version
+            _value(change.new, fields, change),
         )
     return ChangeRow(
         path=change.path,

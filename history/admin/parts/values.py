@@ -91,7 +91,7 @@ class Value:
     """One value as it is shown. text: in the reader's language. exact: the stored value as JSON,
     empty where it equals text. moment: ISO 8601 with offset. items: of a list or object, at most
     MAX_ITEMS; hidden: how many more. most: letters of a long text that are shown. marked: the text
-    in parts, every second one differs."""
+    in parts, every second one differs. url: where a masked value is shown."""
 
     form: Form
     text: str = ""
@@ -102,6 +102,7 @@ class Value:
     folded: bool = False
     most: int = 0
     marked: tuple[str, ...] | None = None
+    url: str = ""
 
     @property
     def html(self) -> SafeString:
@@ -173,12 +174,14 @@ def readable(value: "Json | msgspec.Raw", fields: Fields, path: str, depth: int 
 
 
 def members(value: Mapping[str, Json], fields: Fields, path: str, depth: int) -> tuple[Item, ...]:
-    """The members of an object with their labels, at most MAX_ITEMS, and as room allows."""
-    found = []
+    """The members of an object with their labels, at most MAX_ITEMS, and as room allows; technical
+    ones at the end."""
+    found: tuple[list[Item], list[Item]] = ([], [])
     for key, member in islice(value.items(), fields.take(min(len(value), MAX_ITEMS))):
         place = f"{path}/{escape(key)}"
-        found.append(Item(fields.label(place) or key, readable(member, fields, place, depth)))
-    return tuple(found)
+        item = Item(fields.label(place) or key, readable(member, fields, place, depth))
+        found[fields.kind(place) == "technical"].append(item)
+    return (*found[0], *found[1])
 
 
 def caption(value: Mapping[str, Json]) -> str:
@@ -192,7 +195,8 @@ def caption(value: Mapping[str, Json]) -> str:
 
 def _text(value: str, fields: Fields, path: str) -> Value:
     if masking.is_token(value):
-        return Value("masked", masking.shown(value), value)
+        url = fields.unmask(path) if fields.unmask else ""
+        return Value("masked", masking.shown(value), value, url=url)
     exact = dumps(value).decode()
     if not value:
         return Value("null", _("empty text"), exact)
