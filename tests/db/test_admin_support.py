@@ -241,6 +241,11 @@ def test_what_is_shown_is_taken_away(documents: Store, support: Client) -> None:
     assert rows[6][-3:] == ["Поле", "Было", "Стало"]
     assert rows[7][-3:] == ["Ставка", "18,4\N{NO-BREAK SPACE}%", "17,9\N{NO-BREAK SPACE}%"]
     assert len(rows) == 8
+    documents.add("A1", 2, {"name": "Ипотека 2", "rate": "16.9", "etag": "1"}, 2)
+    for path, name in (("/rate", "Ставка"), ("/etag", "Метка версии")):
+        for form in ("csv", "note"):
+            said = text(support.get(A1, {"path": path, "as": form}))
+            assert (name in said, "Название" in said) == (True, False)
     found = json.loads(support.get(A1, asked | {"as": "json"}).content)
     assert found["changes"][0]["Стало"] == "17,9\N{NO-BREAK SPACE}%"
 

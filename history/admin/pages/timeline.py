@@ -147,6 +147,7 @@ def _file(
         take_away.head(request, form.chips(address), found, known),
         found.versions,
         zone.of(request),
+        form.filters().path,
     )
     return take_away.answer(taken, request.GET[take_away.AS])
 

@@ -13,19 +13,20 @@ from history.admin.parts.cards import fields_of, kind_text, older_text, title
 from history.admin.parts.change_rows import ChangeRow, change_rows, ordered
 from history.admin.parts.headline import headline
 from history.admin.parts.values import Value
+from history.diff import matches
 from history.record import ChangeType
 from history.timeline import Version
 
 MOST = 40  # changes of one version
 
 
-def of_version(version: Version, zone: ZoneInfo) -> Iterator[str]:
-    """What is missing before it, then a sentence for each change of a field that is not technical.
-    None for an update without: it says nothing to a client."""
+def of_version(version: Version, zone: ZoneInfo, path: str | None) -> Iterator[str]:
+    """What is missing before it, then a sentence for each change of rows(version, path). None for
+    an update without: it says nothing to a client."""
     if lost := missing(version, zone):
         yield f"{_subject(version)}: {lost}"
     at, subject = moment(version.updated_at, zone), _subject(version)
-    plain = rows(version)
+    plain = rows(version, path)
     if plain and version.missing:
         at = _("Not later than {day}").format(day=at)
     if not plain and (version.type is not ChangeType.UPDATE or version.previous_version is None):
@@ -59,10 +60,14 @@ def day(at: datetime, zone: ZoneInfo) -> str:
     return date_format(at.astimezone(zone), _("j F Y"))
 
 
-def rows(version: Version) -> Sequence[ChangeRow]:
-    """The changes of fields that are not technical, at most MOST."""
-    fields = fields_of(version.entity)
-    return change_rows(ordered(version.changes), version.data, fields, most=MOST).plain
+def rows(version: Version, path: str | None = None) -> Sequence[ChangeRow]:
+    """The changes of fields that are not technical, at most MOST. path: only what fits it, also
+    technical ones."""
+    changes = ordered(version.changes, path)
+    if path is not None:
+        changes = [one for one in changes if matches(path, one.change)]
+    found = change_rows(changes, version.data, fields_of(version.entity), most=MOST)
+    return found.plain if path is None else [*found.plain, *found.technical]
 
 
 def change(row: ChangeRow, zone: ZoneInfo) -> str:
