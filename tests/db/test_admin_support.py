@@ -252,7 +252,11 @@ def test_what_is_shown_is_taken_away(documents: Store, support: Client) -> None:
 
 def test_a_note_for_the_client_is_in_plain_words(documents: Store, support: Client) -> None:
     support.cookies["annals_zone"] = "moscow"
+    documents.add("A1", 2, {"name": "Ипотека", "status": "APPROVED", "stage": "Одобрена"}, 2)
+    documents.add("A1", 3, {"name": "Ипотека", "status": "SIGNING", "stage": "Подписание"}, 3)
     said = support.get(WHOLE, {"as": "note"}).content.decode()
+    assert "поле «Этап / Статус» изменено: было «Одобрена», стало «Подписание»." in said
+    assert (said.count("Одобрена"), said.count("Подписание")) == (2, 1)
     at = T0 + timedelta(minutes=1, hours=3)
     changed = "поле «Ставка» изменено: было 18,4\N{NO-BREAK SPACE}%, стало 17,9\N{NO-BREAK SPACE}%."
     with translation.override("ru"):
@@ -271,14 +275,19 @@ def test_a_login_in_a_field_is_shown_as_the_name(documents: Store, support: Clie
     found = support.get(A1).content.decode()
     assert '<span class="text" title="&quot;m.ivanov&quot;">Иванов Михаил</span>' in found
     assert '<span class="text" title="&quot;nobody&quot;">nobody</span>' in found
+    assert ";Начальник;Иванов Михаил;nobody" in support.get(A1, {"as": "csv"}).content.decode()
     note = text(support.get(A1, {"as": "note"}))
-    assert "«Начальник» изменено: было «Иванов Михаил», стало" in note
+    assert "Начальник" not in note  # no matter of the client
+    assert "12:03" not in note  # nor that something changed
 
 
 def test_items_of_lists_are_no_fields(store: Store, support: Client) -> None:
-    for number, items in enumerate(([], [{"pid": "1", "name": "Полис"}], [])):
+    long = "Клиент просит перенести сделку на неделю, потому что его нет в городе"
+    added = [{"pid": "1", "name": "Полис"}, {"pid": "2", "by": "m.ivanov", "text": long}]
+    for number, items in enumerate(([], added, added[1:])):
         store.add("A1", number, {"list": items, "tags": ["x"][:number]}, number)
     said = text(support.get(A1, {"as": "note"}))
+    assert f"в «list» добавлен элемент: «{long[:60]}…»." in said
     assert "в «list» добавлен элемент: «Полис»." in said
     assert "из «list» удалён элемент: «Полис»." in said
     assert "в «tags» добавлен элемент: «x»." in said

@@ -83,7 +83,7 @@ MAX_ITEMS = 100
 MAX_DEPTH = 12
 OPEN_LEAVES = 6
 IDENTITY_KEYS = ("pid", "id")
-NAME_KEYS = ("name", "title", "fullName", "number", "code", "type")
+NAME_KEYS = ("name", "title", "fullName", "number", "code", "text", "type")
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,11 +185,15 @@ def members(value: Mapping[str, Json], fields: Fields, path: str, depth: int) ->
 
 
 def caption(value: Mapping[str, Json]) -> str:
-    """The name of an object from its own fields, or empty. A masked value is no name."""
+    """The name of an object from its own fields, the beginning of its text, or empty. A masked
+    value is no name."""
     for key in NAME_KEYS:
         text = value.get(key)
-        if isinstance(text, str) and 0 < len(text) <= INLINE_TEXT and not masking.is_token(text):
-            return text
+        if isinstance(text, str) and text and not masking.is_token(text):
+            if len(text) <= INLINE_TEXT:
+                return text
+            if key == "text":
+                return text[:INLINE_TEXT].rstrip() + "…"
     return ""
 
 
