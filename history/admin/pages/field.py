@@ -17,7 +17,7 @@ from history.admin.parts import heads, links
 from history.admin.parts.cards import fields_of, utc
 from history.admin.parts.change_rows import steps
 from history.admin.parts.clerk.picture import ValueStep, step_chart
-from history.admin.parts.values import ABSENT, Value, readable
+from history.admin.parts.values import Value, readable
 from history.base import clock
 from history.diff import Maybe
 from history.diff.equal import equal_numbers, identical
@@ -45,10 +45,7 @@ def page(request: HttpRequest, reader: Reader, entity: Entity, id: str) -> HttpR
         wrong = _("This is not a path of a field. Enter one such as /rate")
     fields = fields_of(entity)
     label = path if wrong else " › ".join(steps(path, newest.data, fields))
-    shown = [
-        ABSENT if isinstance(one.value, msgspec.UnsetType) else readable(one.value, fields, path)
-        for one in values
-    ]
+    shown = [readable(one.value, fields, path) for one in values]
     values = [_plain(one, value) for one, value in zip(values, shown, strict=True)]
     address = links.field(entity, id, path).partition("?")[0]
     return render(
@@ -123,9 +120,7 @@ def _note(values: Sequence[FieldValue]) -> str:
 
 
 def _same(one: Maybe, other: Maybe) -> bool:
-    if isinstance(one, msgspec.UnsetType) or isinstance(other, msgspec.UnsetType):
-        return one is other
-    return identical(one, other) or equal_numbers(one, other)
+    return identical(one, other) or equal_numbers(one, other)  # type: ignore[arg-type]
 
 
 def _chart(values: Sequence[FieldValue]) -> str:

@@ -22,7 +22,6 @@ from history.timeline import Include, Page, Reader, Version
 from history.timeline.states import Members
 
 PAGE_SIZE = 50
-MOST_DIGITS = 19  # of the number of a version
 CHANGES = frozenset({Include.CHANGES})
 
 
@@ -39,9 +38,9 @@ class ShownTimeline:
 def page(request: HttpRequest, reader: Reader, entity: Entity, id: str) -> HttpResponse:
     """One entity's versions, newest first; 404 with a reason where there is nothing. ?version=
     leads to the page of this number."""
-    number = request.GET.get("version", "")
-    if number.isascii() and number.isdigit() and len(number) < MOST_DIGITS:
-        return redirect(links.snapshot(entity, id, int(number)))
+    number = links.number(request.GET.get("version", ""))
+    if number is not None:
+        return redirect(links.snapshot(entity, id, number))
     return _respond(request, reader, ShownTimeline(entity, id))
 
 

@@ -18,6 +18,7 @@ from django.utils.translation import ngettext, pgettext
 from history import masking
 from history.admin.parts.headline import Fields
 from history.admin.parts.value_html import value_html
+from history.diff import Maybe
 from history.diff.path import escape
 from history.documents.exactjson import Json, dumps
 
@@ -150,8 +151,10 @@ class Item:
 ABSENT = Value("absent", "—")
 
 
-def readable(value: "Json | msgspec.Raw", fields: Fields, path: str, depth: int = 0) -> Value:
+def readable(value: "Maybe | msgspec.Raw", fields: Fields, path: str, depth: int = 0) -> Value:
     """A value for a person. path: where it is in the snapshot; the catalogue goes by this."""
+    if isinstance(value, msgspec.UnsetType):
+        return ABSENT
     if value is None:
         return Value("null", pgettext("value", "empty"), "null")
     if value is True or value is False:
