@@ -119,6 +119,7 @@ def test_a_field_has_all_its_values(store: Store, support: Client) -> None:
     page = support.get(FIELD, {"path": "/rate"})
     said = text(page)
     assert "<svg" in page.content.decode()
+    assert page.context["chart_texts"] == ["3\N{NO-BREAK SPACE}%", "1,0\N{NO-BREAK SPACE}%"]
     assert said.count("Сервис отменил изменение, внесённое сотрудником.") == 1
     assert said.count("Возвращено прежнее значение.") == 1
     assert "3 % " in said

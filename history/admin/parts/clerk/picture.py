@@ -61,16 +61,19 @@ def step_chart(steps: Sequence[ValueStep], until: datetime) -> SafeString:
 def day_bars(days: Sequence[DayBar], first: date, last: date) -> SafeString:
     """A bar for each day, its parts by kind from below; each bar is a link. The table next to it
     has the same links, for the keyboard and screen readers."""
-    step = WIDTH / max(1, (last - first).days + 1)
+    count = (last - first).days + 1
+    width = max(1.5, min(WIDTH / count * 0.8, 24))
+    step = (WIDTH - width) / max(1, count - 1)  # the first and the last bar stand at the ends
     most = max((one.total for one in days), default=1)
     bars = format_html_join(
         "",
         '<a href="{}" tabindex="-1"><title>{}</title>'
         '<rect class="hit" x="{}" y="0" width="{}" height="{}"/>{}</a>',
         (
-            (one.url, one.text, f"{x:.2f}", f"{step:.2f}", WITH_MARKS, _bar(one, x, step, most))
+            (one.url, one.text, f"{x - (step - width) / 2:.2f}", f"{step:.2f}", WITH_MARKS, bar)
             for one in days
             for x in [(one.day - first).days * step]
+            for bar in [_bar(one, x, width, most)]
         ),
     )
     return format_html(
@@ -80,8 +83,7 @@ def day_bars(days: Sequence[DayBar], first: date, last: date) -> SafeString:
     )
 
 
-def _bar(one: DayBar, x: float, step: float, most: int) -> SafeString:
-    width = max(1.5, min(step * 0.8, 24))
+def _bar(one: DayBar, x: float, width: float, most: int) -> SafeString:
     parts: list[tuple[str, str, str]] = []
     top = HEIGHT - 1.0
     for kind, count in enumerate(one.counts):
