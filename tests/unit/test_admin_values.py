@@ -133,12 +133,6 @@ def rows_of(old: str, new: str) -> list[tuple[tuple[str, ...], str, str, str, st
     return [(r.trail, r.label, r.note, r.old.text, r.new.text) for r in shown_rows]
 
 
-def test_a_change_names_its_field() -> None:
-    assert rows_of('{"rate": "18.4"}', '{"rate": "17.9"}') == [
-        ((), "Ставка", "", "18,4\N{NO-BREAK SPACE}%", "17,9\N{NO-BREAK SPACE}%")
-    ]
-
-
 def test_a_change_within_a_list_names_the_item() -> None:
     old = '{"people": [{"pid": "1", "name": "Иван", "age": 3}, {"pid": "2", "age": 5}]}'
     new = '{"people": [{"pid": "1", "name": "Иван", "age": 4}, {"pid": "2", "age": 6}]}'

@@ -28,7 +28,6 @@ from history.timeline import BadParameterError, FieldValue, Origin, Reader, Vers
 SOON = timedelta(minutes=30)
 AGAIN = 4  # values that a change back and forth has
 MOST = 10**15  # a number on the chart
-FEWEST = 2  # numbers on it
 
 
 @may_view_history
@@ -58,7 +57,7 @@ def page(request: HttpRequest, reader: Reader, entity: Entity, id: str) -> HttpR
             "label": label,
             "notes": [wrong] if wrong else [],
             "lines": _lines(values, shown, newest),
-            **_chart(values, shown),
+            "chart": _chart(values, shown),
             "versions_url": links.with_path(links.timeline(entity, id), path, {}),
         },
         status=400 if wrong else 200,
@@ -124,26 +123,16 @@ def _same(one: Maybe, other: Maybe) -> bool:
     return identical(one, other) or equal_numbers(one, other)  # type: ignore[arg-type]
 
 
-def _chart(values: Sequence[FieldValue], shown: Sequence[Value]) -> dict[str, object]:
-    """Of numbers, as they were set; empty where a value is none, or for one alone. chart, the
-    highest and the lowest number as texts, and the moments of its ends."""
+def _chart(values: Sequence[FieldValue], shown: Sequence[Value]) -> str:
+    """Of numbers, as they were set; empty where a value is none, or for one alone."""
     found: list[ValueStep] = []
-    texts: dict[float, str] = {}
     for one, text in zip(reversed(values), reversed(shown), strict=True):
         value = one.value
         if value is None or isinstance(value, msgspec.UnsetType):
             continue
         if isinstance(value, bool) or not isinstance(value, int | Decimal):
-            return {}
+            return ""
         if not -MOST < value < MOST:
-            return {}
-        found.append(ValueStep(one.origin.updated_at, float(value)))
-        texts[float(value)] = text.text
-    if len(found) < FEWEST:
-        return {}
-    now = clock.now()
-    return {
-        "chart": step_chart(found, now),
-        "chart_texts": [texts[max(texts)], texts[min(texts)]],
-        "chart_ends": [found[0].at, now],
-    }
+            return ""
+        found.append(ValueStep(one.origin.updated_at, float(value), text.text))
+    return step_chart(found, clock.now()) if len(found) > 1 else ""

@@ -20,11 +20,6 @@ from history.record import ChangeType
 from history.timeline import Absence, Numbered, Version
 
 OPEN_ROWS = 12
-KINDS = {
-    ChangeType.CREATE: "created",
-    ChangeType.UPDATE: "updated",
-    ChangeType.DELETE: "deleted",
-}
 WHAT = {
     ChangeType.CREATE: gettext_lazy("created"),
     ChangeType.UPDATE: gettext_lazy("changed"),
@@ -79,7 +74,7 @@ class CardBuilder:
         card: dict[str, object] = {
             "version": version,
             "anchor": anchor,
-            "kind": KINDS[version.type],
+            "kind": f"{version.type.name.lower()}d",  # created, updated, deleted
             "what": kind_text(version.type),
             "utc": utc(version.updated_at),
             "who": (version.author or version.service).name,
