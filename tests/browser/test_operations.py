@@ -10,7 +10,7 @@ from pytest_django import DjangoDbBlocker
 from history.base import clock
 from history.entities import ROOT
 from ingest.models import JobRun, Ledger, Pace, Quarantined
-from tests.browser.conftest import Open
+from tests.browser.conftest import Open, Seen
 from tests.browser.test_axe import axe as axe
 from tests.browser.test_axe import found
 from tests.browser.test_screens import UNFOLD, WHOLE, fits
@@ -102,24 +102,27 @@ def test_one_look_is_one_line(visit: Open, width: int, line: int) -> None:
     assert fits(page)
 
 
-def test_the_page_shows_itself_again_and_a_login_that_ended_is_asked_for(visit: Open) -> None:
+def test_the_page_shows_itself_again_and_says_when_nobody_answers(visit: Open, seen: Seen) -> None:
     page = visit("/admin/", login="ops")
     page.clock.install()
     page.goto("/admin/operations/")
-    asked: list[str | None] = []
-    page.on(
-        "request",
-        lambda each: (
-            asked.append(each.headers.get("x-annals-poll"))
-            if each.url.endswith("/operations/")
-            else None
-        ),
-    )
+    asked = []
+    page.on("request", lambda each: asked.append((each.url, each.headers.get("x-annals-poll"))))
     page.evaluate("document.querySelector('.verdict h1').textContent = 'old'")
     page.clock.fast_forward(31_000)
     expect(page.locator(".verdict h1")).not_to_have_text("old")
-    assert asked == ["1"]  # nobody did anything, so an idle login still ends
+    # Nobody did anything, so an idle login still ends.
+    assert [how for url, how in asked if url == page.url] == ["1"]
     expect(page.locator(".figures time").first).not_to_contain_text("UTC")
+    alert = page.get_by_role("alert")
+    page.route("**/operations/", lambda each: each.fulfill(status=503))
+    page.clock.fast_forward(31_000)
+    expect(alert).to_contain_text("Нет ответа с")
+    assert seen.faults.pop(0).startswith("503: ")
+    assert seen.faults.pop().startswith("console: ")  # which reports it as well
+    page.unroute("**/operations/")
+    page.clock.fast_forward(31_000)
+    expect(alert).to_have_count(0)
     page.context.clear_cookies()
     page.clock.fast_forward(31_000)
     expect(page.locator("input[name=username], form")).not_to_have_count(0)

@@ -5,15 +5,26 @@ setInterval(async () => {
     if (document.hidden) {
         return;
     }
-    const answer = await fetch(location.href, {
-        headers: { "X-Annals-Poll": "1" },
-        redirect: "manual",
-    }).catch(() => null);
-    if (answer && !answer.ok && answer.status < 500) {
-        location.reload();
-    } else if (answer?.ok) {
+    const content = document.querySelector("#content");
+    try {
+        const answer = await fetch(location.href, {
+            headers: { "X-Annals-Poll": "1" },
+            redirect: "manual",
+            signal: AbortSignal.timeout(20000),
+        });
+        if (answer.status >= 500) {
+            throw new Error(answer.status);
+        }
+        if (!answer.ok) {
+            location.reload();
+            return;
+        }
         const page = new DOMParser().parseFromString(await answer.text(), "text/html");
-        document.querySelector("#content").replaceWith(page.querySelector("#content"));
+        content.replaceWith(page.querySelector("#content"));
         document.dispatchEvent(new Event("annals:shown"));
+    } catch {
+        // Green on a wall would say that all is well now.
+        content.classList.add("unanswered");
+        content.querySelector("[role=alert]").hidden = false;
     }
 }, 30000);
