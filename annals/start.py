@@ -14,6 +14,11 @@ WITHOUT_DATABASE = frozenset(
     {"help", "embedded", "compilemessages", "makemessages", "collectstatic", "simulate"}
 )
 WITH_KAFKA = frozenset({"consume", "simulate", "ledger", "trace", "heal"})
+# They only read, and start no server: an empty one would hide that the real one is away.
+READING = frozenset(
+    {"ledger", "trace", "capacity", "compare-old", "export", "showmigrations"}
+    | {"list", "show", "plan", "verify"}  # of quarantine and partitions
+)
 PROCESSES = frozenset({"consume", "runserver"})
 
 
@@ -67,12 +72,13 @@ def _uncaught(error: BaseException) -> None:
 
 def prepare(arguments: Sequence[str]) -> None:
     """Check the settings, and start the embedded server of an unset DATABASE_URL or
-    KAFKA_BOOTSTRAP_SERVERS if the command needs it. arguments: after the program's name. Exits with
-    1."""
+    KAFKA_BOOTSTRAP_SERVERS if the command needs it and does not only read. arguments: after the
+    program's name. Exits with 1."""
     sys.excepthook = lambda _kind, error, _stack: _uncaught(error)
     threading.excepthook = lambda args: _uncaught(args.exc_value or args.exc_type())
     settings = checked_settings(arguments)
-    command = next((word for word in arguments if not word.startswith("-")), "help")
+    words = [word for word in arguments if not word.startswith("-")] or ["help"]
+    command = "heal" if "heal" in words else words[0]
     helps = bool({"-h", "--help"} & set(arguments))
     if helps or command == "help":  # they leave no key where somebody stands
         os.environ["ANNALS_SECRET_KEY"] = settings.secret_key or secrets.token_urlsafe(48)
@@ -87,23 +93,27 @@ def prepare(arguments: Sequence[str]) -> None:
     from annals.embedded.process import EmbeddedError
 
     try:
-        _start_missing(settings, "heal" if "heal" in arguments else command)
+        _find_missing(settings, command, start=not READING & set(words[:2]))
     except (EmbeddedError, env.SettingError) as error:
         sys.exit(f"annals: {error}")
     except OSError as error:
         sys.exit(f"annals: {env.unusable_home(error)}")
 
 
-def _start_missing(settings: env.Settings, command: str) -> None:
-    """Start what the command needs and nobody named. Raises EmbeddedError."""
+def _find_missing(settings: env.Settings, command: str, *, start: bool) -> None:
+    """Find the servers that the command needs and nobody named. start: those that do not run;
+    otherwise a command does without a broker. Raises EmbeddedError."""
     from annals import embedded
 
     if settings.database_url is None:
         if "ANNALS_DEMO" not in os.environ:
             os.environ |= {"ANNALS_DEMO": "true", env.UNASKED_DEMO: "true"}
-        if command not in WITHOUT_DATABASE:
-            os.environ["DATABASE_URL"] = embedded.database_url(settings.home)
-    if settings.kafka_bootstrap_servers is None and command in WITH_KAFKA:
+        away = command == "check" and not embedded.database_server(settings.home).running()
+        if command not in WITHOUT_DATABASE and not away:
+            os.environ["DATABASE_URL"] = embedded.database_url(settings.home, start=start)
+    if settings.kafka_bootstrap_servers is not None or command not in WITH_KAFKA:
+        return
+    if start or embedded.broker_server(settings.home).running():
         os.environ["KAFKA_BOOTSTRAP_SERVERS"] = embedded.bootstrap_servers(settings.home)
         # The embedded broker lets a new member wait for half of this time.
         os.environ.setdefault("ANNALS_KAFKA_SESSION_TIMEOUT_MS", "6000")

@@ -17,7 +17,7 @@ from history.trace import Bounds, Fate, MessagePlace
 from ingest.management.actions.consume import brokers
 from ingest.source import kafka
 from ingest.source.brokers import Brokers
-from ingest.source.client import TIMEOUT_SECONDS, Unreachable
+from ingest.source.client import Unreachable
 
 OF_VERSION = ("entity", "id", "version")
 
@@ -77,11 +77,8 @@ def _broker(command: BaseCommand, place: MessagePlace) -> Bounds | None:
             behind = kafka.peek(*brokers(), partition, place.offset, 1)
             if any(message.offset == place.offset for message in behind):
                 end = place.offset + 1
-    except Unreachable as error:
-        command.stderr.write(
-            f"{error}. Kafka did not answer in {TIMEOUT_SECONDS:g} seconds: what is not read "
-            "yet is the consumer's last record."
-        )
+    except (Unreachable, CommandError) as error:
+        command.stderr.write(f"{error}. What is not read yet is the consumer's last record.")
         return None
     return Bounds(low, end, source.topic_id)
 

@@ -145,7 +145,10 @@ def brokers() -> tuple[str, dict[str, str]]:
     given = dict(settings.KAFKA)
     bootstrap = given.pop("bootstrap.servers", None)
     if not bootstrap:
-        raise CommandError("Set KAFKA_BOOTSTRAP_SERVERS to the brokers, as host:port,host:port.")
+        raise CommandError(
+            "No broker is named, and the embedded one does not run. Set KAFKA_BOOTSTRAP_SERVERS, "
+            "as host:port,host:port, or start it: annals embedded start"
+        )
     return str(bootstrap), given
 
 

@@ -3,6 +3,7 @@
 import json
 import sys
 from collections.abc import Container, Mapping
+from contextlib import closing
 from math import isfinite
 from typing import Any
 
@@ -17,7 +18,7 @@ from ingest.forecast import Outlook
 from ingest.management.actions.consume import brokers
 from ingest.management.known import refuse_unknown_topic
 from ingest.models import Ledger
-from ingest.source.client import TIMEOUT_SECONDS, Unreachable
+from ingest.source.client import Unreachable
 from ingest.source.message import KafkaPartition
 from ingest.source.retention import Forecaster
 
@@ -86,22 +87,18 @@ class LedgerRun:
 
     def _asked(self, entries: list[Ledger]) -> dict[KafkaPartition, Outlook]:
         """What the brokers say now, also about partitions that are not in the ledger."""
-        forecaster = Forecaster(*brokers())
         positions: dict[KafkaPartition, int | None] = {
             (entry.topic, entry.partition): entry.next_offset for entry in entries if entry.current
         }
         retired = figures.retired()
         try:
-            there = forecaster.partitions(topic for topic in BY_TOPIC if topic not in retired)
-            return forecaster.outlook({**dict.fromkeys(there), **positions}, losses.seen(entries))
-        except Unreachable as error:
-            self.stderr.write(
-                f"{error}. Kafka did not answer in {TIMEOUT_SECONDS:g} seconds: the lag is the "
-                "consumer's last record."
-            )
+            with closing(Forecaster(*brokers())) as forecaster:
+                there = forecaster.partitions(topic for topic in BY_TOPIC if topic not in retired)
+                asked = {**dict.fromkeys(there), **positions}
+                return forecaster.outlook(asked, losses.seen(entries))
+        except (Unreachable, CommandError) as error:
+            self.stderr.write(f"{error}. The lag is the consumer's last record.")
             return {}
-        finally:
-            forecaster.close()
 
     def _print_losses(
         self,
