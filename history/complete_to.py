@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from history.base import clock
+from history.base.silence import SILENT, Silence, longest, silence
 from history.entities import Entity
 from history.timeline import absence
 from history.timeline.sources import statements
@@ -14,11 +15,13 @@ from history.timeline.sources import statements
 class Completeness:
     """complete_to: everything sent up to this moment is stored; None if not known. lag_messages:
     sent and not read yet; None if not known. halted: reading has stopped because of too many bad
-    messages. retention_start: nothing older is kept. Retired topics do not count."""
+    messages. silence: the longest. retention_start: nothing older is kept. Retired topics do not
+    count."""
 
     complete_to: datetime | None
     lag_messages: int | None
     halted: bool
+    silence: Silence | None
     retention_start: datetime
     read_at: datetime
 
@@ -29,12 +32,18 @@ class Completeness:
             return None
         return max(0.0, round((self.read_at - self.complete_to).total_seconds(), 3))
 
+    @property
+    def late(self) -> bool:
+        """Whether messages have been unread for longer than SILENT."""
+        lag = self.lag_seconds
+        return bool(self.lag_messages) and (lag is None or lag > SILENT.total_seconds())
+
 
 # One row with nothing known: never read. Of a topic that was created again the newest row counts.
 _LEDGER = """
     SELECT DISTINCT ON (t.topic, l.partition)
         l.high_watermark - l.next_offset, l.newest_timestamp, l.end_known_at,
-        l.halted_at IS NOT NULL
+        l.halted_at IS NOT NULL, l.checked_at
     FROM unnest(%(topics)s::text[]) AS t(topic) LEFT JOIN ingest_ledger l ON l.topic = t.topic
     WHERE NOT EXISTS (SELECT FROM ingest_retired_topic r WHERE r.topic = t.topic)
     ORDER BY t.topic, l.partition, l.checked_at DESC
@@ -46,13 +55,14 @@ def read(entities: Iterable[Entity]) -> Completeness:
     topics = [topic for entity in entities for topic in entity.topics]
     found = statements.fetch(_LEDGER, {"topics": topics})
     known = [lag for lag, *_ in found if lag is not None]
-    moments = [_complete_to(*row) for row in found]
+    moments = [_complete_to(*row[:-1]) for row in found]
     sure = [moment for moment in moments if moment is not None]
     now = clock.now()
     return Completeness(
         complete_to=min(sure, default=now) if len(sure) == len(moments) else None,
         lag_messages=sum(max(0, lag) for lag in known) if len(known) == len(found) else None,
-        halted=any(row[-1] for row in found),
+        halted=any(halted for *_, halted, _ in found),
+        silence=longest(silence(seen, end, now) for *_, end, _, seen in found if seen),
         retention_start=absence.kept_from(),
         read_at=now,
     )

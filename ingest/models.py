@@ -4,6 +4,7 @@ from django.contrib.postgres.fields import ArrayField
 from django.db import models
 from django.utils.translation import gettext_lazy as _
 
+from history.base.silence import Silence
 from history.entities import BY_TOPIC
 from history.record import CLIENT_ID_LENGTH
 
@@ -67,6 +68,8 @@ class Ledger(models.Model):
     """With those that retention removed; None if not counted."""
     retired: str
     """Why the topic is declared finished, or empty."""
+    silence: Silence | None
+    """Who does not answer about it; None where nobody needs to."""
 
     class Meta:
         db_table = "ingest_ledger"
@@ -108,6 +111,8 @@ class Ledger(models.Model):
             return "log cut since"
         if self.topic not in BY_TOPIC:
             return "not read: of no declared kind"
+        if self.silence is not None:
+            return str(self.silence)
         return "reading" if self.current else "topic created again since"
 
 

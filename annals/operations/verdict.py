@@ -22,12 +22,14 @@ from annals.operations.days import table_name
 from annals.operations.jobs import Job
 from history.admin.parts.gaps import when
 from history.base import clock
+from history.base.silence import SILENT, Silence, Who, silence
 from history.reasons import REASONS
 from ingest.completeness.losses import NEAR_SECONDS
 
 MOST_PLACES: Final = 3
 # As AnnalsDiskFills, which asks the host of PostgreSQL, has it.
 FULL_SOON: Final = timedelta(days=3)
+FIVE_MINUTES: Final = timedelta(minutes=5)
 Labels = tuple[str, ...]
 Values = dict[str, dict[Labels, float]]
 
@@ -36,7 +38,7 @@ Values = dict[str, dict[Labels, float]]
 class Check:
     """found: the places where it is not well, given the samples. page: act now, also at night.
     what: it is not well; do: what helps. url: the name of a page. where: the places that were
-    found."""
+    found. early: places before it asks for that: it has just begun."""
 
     alert: str
     page: bool
@@ -44,7 +46,9 @@ class Check:
     what: Promise
     do: Promise
     url: str
+    early: Callable[[Values], Iterable[str]] = lambda _: ()
     where: Sequence[str] = ()
+    begun: bool = False
 
     @property
     def more(self) -> int:
@@ -75,13 +79,6 @@ class Beyond:
         return sorted(_place(at) for at, value in found if wrong(value, self.limit))
 
 
-def _older(name: str, seconds: float) -> Callable[[Values], list[str]]:
-    def found(values: Values) -> list[str]:
-        return Beyond(name, "<", clock.now().timestamp() - seconds)(values)
-
-    return found
-
-
 def _near(values: Values) -> Iterable[str]:
     kept = values["annals_kept_seconds"]
     for at, seconds in values["annals_loss_seconds"].items():
@@ -103,35 +100,48 @@ def _place(labels: Labels) -> str:
     return " ".join(table_name(each) if each in TABLE else each for each in labels)
 
 
-_silent = _older("annals_store_seen_timestamp_seconds", 300)
-_unknown = _older("annals_store_end_known_timestamp_seconds", 300)
-_not_read = _older("annals_store_read_timestamp_seconds", 900)
+def _silences(values: Values) -> dict[Labels, Silence]:
+    seen, known = (
+        {at: datetime.fromtimestamp(value, UTC) for at, value in values[name].items()}
+        for name in (
+            "annals_store_seen_timestamp_seconds",
+            "annals_store_end_known_timestamp_seconds",
+        )
+    )
+    now = clock.now()
+    found = {at: silence(seen.get(at, now), known.get(at), now) for at in {*seen, *known}}
+    return {at: each for at, each in found.items() if each}
 
 
-def _no_reports(values: Values) -> Iterable[str]:
-    """Where no consumer reports; where none does at all, since when."""
-    places, seen = _silent(values), values["annals_store_seen_timestamp_seconds"]
-    if len(places) < max(2, len(seen)):
-        return places
-    last = datetime.fromtimestamp(max(seen.values()), UTC)
-    return [format_html(gettext("all partitions; the last report: {at}"), at=when(last))]
+def _silent(who: Who, longer: timedelta) -> Callable[[Values], list[str]]:
+    """The places; where these are all of several, since when."""
 
+    def found(values: Values) -> list[str]:
+        since = {
+            at: each.since
+            for at, each in _silences(values).items()
+            if each.who is who and each.since < clock.now() - longer
+        }
+        if len(since) < max(2, len(values["annals_store_seen_timestamp_seconds"])):
+            return sorted(map(_place, since))
+        at = when(max(since.values()))
+        return [format_html(gettext("all partitions, since {at}"), at=at)]
 
-def _brokers(values: Values) -> Iterable[str]:
-    """Where a consumer asks: where none does, that is what is wrong."""
-    return sorted({*_unknown(values)} - {*_silent(values)})
+    return found
 
 
 def _stuck(values: Values) -> Iterable[str]:
-    """Where a consumer asks and reads nothing, and the oldest unread message is as old: without
+    """Where somebody answers and nothing is read, and the oldest unread message is as old: without
     that, one that came just now after a quiet time would count."""
+    quarter_ago = clock.now().timestamp() - 900
+    not_read = Beyond("annals_store_read_timestamp_seconds", "<", quarter_ago)(values)
     lag, kept = values["annals_store_lag"], values["annals_kept_seconds"]
     behind = {
         _place(at)
         for at, seconds in values["annals_loss_seconds"].items()
         if lag.get(at) and not values["annals_store_halted"].get(at) and kept[at] - seconds > 900
     }
-    return sorted(behind & {*_not_read(values)} - {*_silent(values)})
+    return sorted(behind & {*not_read} - {*map(_place, _silences(values))})
 
 
 def _reasons(values: Values) -> Iterable[str]:
@@ -162,12 +172,14 @@ CHECKS: Final = (
         _("Reading has stopped at too many bad messages. Newer changes are missing."),
         _("Find what the service sends wrongly; then annals quarantine resume TOPIC."),
         QUARANTINE),
-    Check("AnnalsConsumerSilent", True, _no_reports,
+    Check("AnnalsConsumerSilent", True, _silent(Who.CONSUMER, FIVE_MINUTES),
         _("No consumer reports: newer changes are missing."),
-        _("Check whether the consumer is running, and start it again."), COMPLETENESS),
-    Check("AnnalsBrokersSilent", True, _brokers,
+        _("Check whether the consumer is running, and start it again."), COMPLETENESS,
+        _silent(Who.CONSUMER, SILENT)),
+    Check("AnnalsBrokersSilent", True, _silent(Who.BROKERS, FIVE_MINUTES),
         _("The brokers do not answer: what was sent since is not known."),
-        _("Check whether the consumer can reach Kafka."), COMPLETENESS),
+        _("Check whether the consumer can reach Kafka."), COMPLETENESS,
+        _silent(Who.BROKERS, SILENT)),
     Check("AnnalsNothingRead", True, _stuck,
         _("There are unread messages, and for 15 minutes none was read."),
         _("Restart the consumer; its log says what it waits for."), COMPLETENESS),
@@ -227,10 +239,16 @@ def values_of(families: Iterable[Metric]) -> Values:
     return values
 
 
+def _looked(check: Check, values: Values) -> Check:
+    if where := [*check.found(values)]:
+        return replace(check, where=where)
+    return replace(check, page=False, begun=True, where=[*check.early(values)])
+
+
 def findings(values: Values, jobs: Iterable[Job], full: date | None = None) -> list[Check]:
     """What is not well, the worst first. jobs: of annals.operations.jobs. full: the day on which
     the disk is."""
-    found = [replace(each, where=[*each.found(values)]) for each in CHECKS]
+    found = [_looked(each, values) for each in CHECKS]
     if full:
         soon = full <= clock.now().date() + FULL_SOON
         found.append(replace(FULL, page=soon, where=[str(full)]))

@@ -11,6 +11,7 @@ from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 
 from history.base import clock
+from history.base.silence import silence
 from history.entities import BY_TOPIC
 from ingest.models import Gap, Ledger, Quarantined, RetiredTopic
 from ingest.source.message import TopicPartition
@@ -35,12 +36,14 @@ def entries(count_quarantine: bool = True) -> list[Ledger]:
     count = rows_there if count_quarantine else Value(None, IntegerField())
     why = RetiredTopic.objects.filter(topic=OuterRef("topic")).values("why")
     counted = Ledger.objects.annotate(held=count, finished=Coalesce(Subquery(why), Value("")))
-    rows = list(counted.order_by("topic", "partition", "checked_at"))
+    now, rows = clock.now(), list(counted.order_by("topic", "partition", "checked_at"))
     newest = {(row.topic, row.partition): row.topic_id for row in rows}
     places = {(row.topic, row.topic_id, row.partition) for row in rows}
     for row in rows:
         row.current = newest[row.topic, row.partition] == row.topic_id
         row.in_quarantine, row.retired = row.held, row.finished
+        needed = row.current and not row.retired
+        row.silence = silence(row.checked_at, row.end_known_at, now) if needed else None
         row.log_cut = (row.topic, _after_cut(row), row.partition) in places
     return [*rows]
 

@@ -8,12 +8,11 @@ from typing import Final
 from django.db import connection
 
 from history.base import clock
+from history.base.silence import SILENT
 from history.base.table import counted
 from history.entities import BY_TOPIC, ENTITIES
 from ingest.completeness.figures import entries, retired
 
-# A consumer that runs sees the ends of its partitions every few seconds.
-RUNNING: Final = timedelta(minutes=1)
 # Clocks of producers differ by less.
 FUTURE: Final = timedelta(hours=1)
 
@@ -72,7 +71,7 @@ def _unknown_topics(tables: Collection[str]) -> dict[str, str]:
                 where, seen = f"{topic}[{entry.partition}]", entry.end_known_at
                 if entry.lag is None or (seen is None and entry.current):
                     found.setdefault(entity.table, []).append(f"the end of {where} is not known")
-                elif entry.current and seen is not None and seen < min(midnight, now - RUNNING):
+                elif entry.current and seen is not None and seen < min(midnight, now - SILENT):
                     since = f"{seen.astimezone(UTC):%Y-%m-%d %H:%M} UTC"
                     found.setdefault(entity.table, []).append(
                         f"no consumer has seen the end of {where} since {since}"

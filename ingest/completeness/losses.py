@@ -7,13 +7,14 @@ from datetime import UTC, datetime
 from math import inf, isfinite
 from typing import Any
 
+from history.base.silence import SILENT
 from history.base.table import counted
 from ingest.forecast import ASSUMED_RATE, Backlog, Outlook, Seen, catch_up
 from ingest.models import Ledger
 from ingest.source.message import KafkaPartition
 
 # An end that was seen more recently is the end.
-STALE_SECONDS = 60.0
+STALE_SECONDS = SILENT.total_seconds()
 # As in the alert AnnalsLossNear.
 NEAR_SECONDS = 7_200.0
 UNITS = (("d", 86_400), ("h", 3_600), ("min", 60), ("s", 1))

@@ -1,7 +1,6 @@
 """The page "Completeness" and GET /api/v1/completeness."""
 
-from collections.abc import Iterable, Sequence
-from datetime import datetime, timedelta
+from collections.abc import Iterable
 from math import inf
 from typing import Any, Final
 
@@ -14,8 +13,8 @@ from django.utils.translation import gettext_lazy, gettext_noop
 from history.api import access, describe
 from history.api.answers import Answer
 from history.api.call import Call, Question
-from history.base import clock
 from history.base.plain_text import figure
+from history.base.silence import longest
 from history.gaps import read as gaps
 from ingest.completeness import figures, losses
 from ingest.completeness.figures import as_json, entries, faults
@@ -32,7 +31,6 @@ COUNTS: Final = {
     "skipped": gettext_lazy("Skipped"),
     "lost": gettext_lazy("Lost"),
 }
-SILENT = timedelta(minutes=1)
 
 
 def page(request: HttpRequest) -> HttpResponse:
@@ -40,8 +38,8 @@ def page(request: HttpRequest) -> HttpResponse:
     entries = figures.entries()
     forecasts = losses.losses(entries)
     lines: dict[bool, list[Any]] = {True: [], False: []}
-    silent = {id(each) for each in entries if _is_silent(each)}
-    none_reads = len(silent) == sum(each.current and not each.retired for each in entries)
+    # Where nobody reads, one sentence says it for all.
+    one_by_one = any(not each.silence for each in entries if each.current and not each.retired)
     for entry in entries:
         loss = forecasts.get((entry.topic, entry.partition)) if entry.current else None
         line = (
@@ -51,8 +49,7 @@ def page(request: HttpRequest) -> HttpResponse:
             "?" if entry.lag is None else figure(entry.lag),
             *_loss(loss),
         )
-        # Where nobody reads, one sentence says it for all.
-        away = id(entry) in silent and not none_reads
+        away = entry.silence is not None and one_by_one
         lines[away or _needs_a_look(entry, loss)].append(line)
     totals = [
         (words, figure(sum(getattr(each, name) for each in entries)))
@@ -70,7 +67,7 @@ def page(request: HttpRequest) -> HttpResponse:
             "totals": totals,
             "counted": COUNTS.values(),
             "faults": figures.faults(entries),
-            "silent_since": silent_since(entries),
+            "silence": longest(each.silence for each in entries),
             "gaps": gaps.totals(),
             "pressing": [
                 (topic, partition, in_words(each.seconds), in_words(each.catch_up), each)
@@ -87,24 +84,10 @@ def page(request: HttpRequest) -> HttpResponse:
     )
 
 
-def _is_silent(entry: Ledger) -> bool:
-    return entry.current and not entry.retired and clock.now() - entry.checked_at > SILENT
-
-
 def _needs_a_look(entry: Ledger, loss: Loss | None) -> bool:
     """Whether the page shows a partition first: it is wrong, or not read to its end."""
     behind = entry.lag != 0 and not entry.retired
     return bool(halted([entry]) or behind or figures.faults([entry]) or (loss and loss.pressing))
-
-
-def silent_since(entries: Sequence[Ledger]) -> datetime | None:
-    """When a consumer last looked at the partition that nobody has looked at for longest; None if
-    that was within SILENT."""
-    looked = min(
-        (each.checked_at for each in entries if each.current and not each.retired), default=None
-    )
-    late = looked is not None and clock.now() - looked > SILENT
-    return looked if late else None
 
 
 def _loss(found: Loss | None) -> tuple[str, str]:

@@ -97,14 +97,18 @@ class Background:
         # A probe may wait for brokers that are away, and the end must not.
         self._prober = Worker("probe")
         self._due = 0.0
+        self._held: list[Claim] = []
         self._still: Standstill | None = None
 
     def turn(self, source: Source, positions: Positions, window: Window) -> str | None:
         """Work that is due every BEAT_SECONDS. Returns why to claim everything again, or None."""
-        if time.monotonic() < self._due or not positions.claimed:
+        if time.monotonic() < self._due or not (positions.claimed or self._held):
             return None
         self._due = time.monotonic() + BEAT_SECONDS
         claimed = positions.claimed
+        if not claimed:
+            self._beat_without_brokers(source)
+            return None
         look = source.look(claimed)
         asked = self._beat(source, positions, look)
         self._foresight.turn(source, positions)
@@ -143,9 +147,16 @@ class Background:
             if high is not None:
                 metrics.LAG.labels(*partition).set(max(0, high - claimed[partition].expected))
         ends = {claimed[partition].claim: high for partition, high in highs.items()}
+        self._held = [*ends]
         answered = {claimed[partition].claim for partition in claimed if partition in asked}
         self._beats.give(ends, answered, look.asked_at if look else None)
         return asked
+
+    def _beat_without_brokers(self, source: Source) -> None:
+        """Brokers that are away take the partitions from a consumer that is still here: it goes on
+        to say so. A partition that another has claimed since is passed over."""
+        if source.look([claim.source.kafka for claim in self._held]) is None:
+            self._beats.give(dict.fromkeys(self._held), (), None)
 
     def _stands_still(
         self, source: Source, positions: Positions, ends: Mapping[KafkaPartition, int]

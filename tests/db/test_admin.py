@@ -130,8 +130,11 @@ def test_a_page_says_how_complete_it_is(documents: Store, support: Client) -> No
     assert twin.topic != row.topic
     assert "Здесь всё, что отправлено до" in text(support.get(A1))
     assert "notice" not in support.get(A1).content.decode()
-    Ledger.objects.update(end_known_at=now - timedelta(minutes=2))
-    assert "Annals сейчас не получает изменения" in text(support.get(A1))
+    before = now - timedelta(minutes=2)
+    for seen, said in ((now, "Kafka сейчас не отвечает"), (before, "Annals сейчас не получает")):
+        Ledger.objects.update(checked_at=seen, end_known_at=before)
+        assert said in text(support.get(A1))
+    Ledger.objects.update(checked_at=now, end_known_at=now)
     row.high_watermark = 14
     row.newest_timestamp = now - timedelta(hours=1)
     row.save()

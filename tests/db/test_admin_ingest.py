@@ -42,8 +42,11 @@ def test_operators_read_the_ledger(kept: Quarantined, client: Client) -> None:
     assert "12 345 12 000 344 0 1 0 0 55" in said
     assert "too many bad messages" in said
     assert "разделы никто не читает" in said
-    Ledger.objects.update(checked_at=datetime.now(UTC))
-    assert "разделы никто не читает" not in text(ops.get("/admin/completeness/"))
+    now = clock.now()
+    Ledger.objects.update(checked_at=now, end_known_at=now - timedelta(minutes=2))
+    said = text(ops.get("/admin/completeness/"))
+    assert "Kafka не отвечает консьюмеру" in said
+    assert "разделы никто не читает" not in said
 
 
 @pytest.mark.parametrize(

@@ -360,7 +360,7 @@ def test_a_note_has_no_iso_dates_and_no_signs_of_masked_values(
     store: Store, support: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     upto = datetime(2026, 11, 26, 22, 3, 5, tzinfo=UTC)
-    known = Completeness(upto, 0, halted=False, retention_start=T0, read_at=upto)
+    known = Completeness(upto, 0, False, None, retention_start=T0, read_at=upto)
     monkeypatch.setattr(complete_to, "read", lambda _entities: known)
     support.cookies["annals_zone"] = "moscow"
     for number in range(2):

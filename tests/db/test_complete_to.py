@@ -150,9 +150,11 @@ def test_the_command_retires_and_takes_it_back() -> None:
         run("unretire", TWIN)
 
 
-def test_topics_that_were_never_read_are_named() -> None:
+def test_topics_that_nobody_reads_or_ever_read_are_named() -> None:
     known(TOPIC)
+    Ledger.objects.update(checked_at=NOW - timedelta(minutes=2))
     said = run()
+    assert said.count(f"no consumer since {NOW - timedelta(minutes=2):%Y-%m-%d %H:%M:%S} UTC") == 2
     assert f"NEVER READ {TWIN}" in said
     assert f"NEVER READ {TOPIC}:" not in said
     assert TWIN in json.loads(run("--json"))["neverRead"]

@@ -123,13 +123,28 @@ def test_the_worst_is_first_and_a_place_is_named(settings: Settings) -> None:
     assert found[0].runbook == "https://bank.example/runbook.md#annalshalted"
 
 
-def test_a_consumer_that_is_away_is_not_taken_for_brokers_that_are() -> None:
-    other = gauge("annals_store_seen_timestamp_seconds", 2, **PLACE | {"partition": "3"})
-    silent = [*FIRING["AnnalsConsumerSilent"][0], other]
-    [found] = findings(values_of(silent), ())
-    assert "1970-01-01T00:00:02" in found.where[0]
-    both = (*FIRING["AnnalsConsumerSilent"][0], *FIRING["AnnalsBrokersSilent"][0])
-    assert [each.alert for each in findings(values_of(both), ())] == ["AnnalsConsumerSilent"]
+@pytest.mark.parametrize(
+    ("seen", "known", "alert", "page"),
+    [
+        (55, 65, None, False),  # asked last before it ended
+        (65, 75, "AnnalsConsumerSilent", False),
+        (301, 999, "AnnalsConsumerSilent", True),
+        (2, 65, "AnnalsBrokersSilent", False),
+        (35, 301, "AnnalsBrokersSilent", True),
+    ],
+)
+def test_who_is_silent_and_since_when(seen: int, known: int, alert: str | None, page: bool) -> None:
+    """Seconds. Of a minute at first, and of five that wake somebody."""
+    now, given = clock.now(), []
+    for name, age in (("seen", seen), ("end_known", known)):
+        for number in "23":
+            at = {"topic": TOPIC, "partition": number}
+            name_ = f"annals_store_{name}_timestamp_seconds"
+            given.append(gauge(name_, now.timestamp() - age - int(number), **at))
+    found = findings(values_of(given), ())
+    assert [(each.alert, each.page) for each in found] == ([(alert, page)] if alert else [])
+    since = now - timedelta(seconds=2 + (seen if alert == "AnnalsConsumerSilent" else known))
+    assert all(f"{since:%Y-%m-%dT%H:%M:%S}" in each.where[0] for each in found)
 
 
 def test_a_job_that_did_not_run_is_not_well(db: None) -> None:

@@ -15,7 +15,7 @@ from django.utils.translation import gettext as _
 
 from history import complete_to, masking, timeline
 from history.admin.pages.view import may_view_history
-from history.admin.parts import gaps, links
+from history.admin.parts import links
 from history.admin.parts.cards import CardBuilder
 from history.admin.parts.found import make_groups
 from history.base import clock, zone
@@ -67,7 +67,7 @@ def page(request: HttpRequest, reader: Reader) -> HttpResponse:
         "history/client.html",
         {
             **admin.site.each_context(request),
-            **gaps.completeness(complete_to.read(ENTITIES)),
+            "complete": complete_to.read(ENTITIES),
             "title": _("Client {number}").format(number=number),
             "number": number,
             "hits": hits,

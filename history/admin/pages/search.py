@@ -49,7 +49,7 @@ def page(request: HttpRequest, reader: Reader) -> HttpResponse:
         "history/search.html",
         {
             **admin.site.each_context(request),
-            **gaps.completeness(complete_to.read(ENTITIES)),
+            "complete": complete_to.read(ENTITIES),
             "title": _("Search"),
             "query": asked,
             "groups": groups,

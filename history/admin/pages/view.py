@@ -96,7 +96,7 @@ def _not_found(
         "history/missing.html",
         {
             **admin.site.each_context(request),
-            **gaps.completeness(complete_to.read([entity])),
+            "complete": complete_to.read([entity]),
             **head,
             "query": id,
             "why": why,

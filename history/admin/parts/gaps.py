@@ -10,7 +10,6 @@ from django.utils.translation import ngettext
 
 from history import quarantined, trace
 from history.admin.parts import links
-from history.complete_to import Completeness
 from history.entities import Entity
 from history.record import MAX_VERSION
 from history.timeline import Absence, Version
@@ -131,15 +130,3 @@ def when(moment: datetime) -> str:
     """A time element that annals.js converts to the browser's time zone."""
     plain = trace.plain(moment)
     return format_html('<time datetime="{}" data-when="full">{}</time>', moment.isoformat(), plain)
-
-
-LATE_SECONDS = 60
-
-
-def completeness(found: Completeness) -> dict[str, object]:
-    """late: messages have been unread for longer than LATE_SECONDS. silent: no consumer has looked
-    for messages for that long."""
-    lag = found.lag_seconds
-    silent = lag is not None and lag > LATE_SECONDS
-    late = bool(found.lag_messages) and (lag is None or silent)
-    return {"complete": found, "late": late, "silent": silent}

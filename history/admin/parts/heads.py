@@ -9,7 +9,7 @@ from django.http import HttpRequest
 from django.utils.translation import gettext as _
 
 from history import complete_to, masking, timeline
-from history.admin.parts import gaps, links
+from history.admin.parts import links
 from history.admin.parts.cards import fields_of, title, utc
 from history.admin.parts.headline import headline, shared, status
 from history.documents.exactjson import Json
@@ -55,7 +55,7 @@ def context(
     called = facts.get("title") or f"{kind} {id}"
     return {
         **admin.site.each_context(request),
-        **gaps.completeness(complete_to.read(PARTS if tab in ("whole", "at") else [entity])),
+        "complete": complete_to.read(PARTS if tab in ("whole", "at") else [entity]),
         "title": f"{called} · {name or next(text for text, _, shown in tabs if shown)}",
         "subject": {
             "id": id,
