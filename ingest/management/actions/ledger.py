@@ -10,6 +10,7 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError
 from django.utils import translation
 
+from history.base.silence import longest
 from history.base.table import columns, counted, print_table
 from history.entities import BY_TOPIC
 from ingest.completeness import figures, losses
@@ -178,6 +179,8 @@ class LedgerRun:
                 )
         for fault in faults:
             self.stdout.write(f"FAULT {fault}")
+        if silence := longest(entry.silence for entry in entries):
+            self.stdout.write(f"SILENT {silence}: newer messages are not read.")
         if not faults:
             self.stdout.write("Every message read is accounted for.")
 
