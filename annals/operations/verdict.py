@@ -144,6 +144,13 @@ def _stuck(values: Values) -> Iterable[str]:
     return sorted(behind & {*not_read} - {*map(_place, _silences(values))})
 
 
+def _unpacked(values: Values) -> Iterable[str]:
+    """Rows that came after a run that was done wait for the next one. What that run had to leave
+    is found by another check: unread messages and the quarantine."""
+    done = values["annals_maintain_exit_code"].get(()) == 0
+    return () if done else Beyond("annals_store_days_to_pack", ">", 0)(values)
+
+
 def _reasons(values: Values) -> Iterable[str]:
     """The most frequent first."""
     counts = Counter[str]()
@@ -209,7 +216,7 @@ CHECKS: Final = (
     Check("AnnalsDaysNotDropped", False, Beyond("annals_store_days_overdue", ">", 0),
         _("Days are kept longer than retention says."),
         MAINTAIN, DAYS),
-    Check("AnnalsDaysNotPacked", False, Beyond("annals_store_days_to_pack", ">", 0),
+    Check("AnnalsDaysNotPacked", False, _unpacked,
         _("Finished days are not packed, and take ten times the disk."),
         MAINTAIN, DAYS),
     Check("AnnalsDaysHeld", False, Beyond("annals_maintain_held", ">", 0),

@@ -65,6 +65,7 @@ FIRING: dict[str, tuple[list[Metric], str]] = {
         ],
         "> 900",
     ),
+    "AnnalsDaysNotPacked": ([gauge("annals_store_days_to_pack", 1, table="t")], "> 0"),
     "AnnalsQuarantine": (
         [gauge("annals_store_quarantine", 1, status="new", reason="not_json")],
         "> 0",
@@ -145,6 +146,12 @@ def test_who_is_silent_and_since_when(seen: int, known: int, alert: str | None, 
     assert [(each.alert, each.page) for each in found] == ([(alert, page)] if alert else [])
     since = now - timedelta(seconds=2 + (seen if alert == "AnnalsConsumerSilent" else known))
     assert all(f"{since:%Y-%m-%dT%H:%M:%S}" in each.where[0] for each in found)
+
+
+def test_what_came_after_maintain_was_done_waits_for_its_next_run() -> None:
+    for code, said in ((0, []), (1, ["AnnalsDaysNotPacked"])):
+        given = [*FIRING["AnnalsDaysNotPacked"][0], gauge("annals_maintain_exit_code", code)]
+        assert [each.alert for each in findings(values_of(given), ())] == said
 
 
 def test_a_job_that_did_not_run_is_not_well(db: None) -> None:
