@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 from django.db import connection
 
 from history import complete_to, need_to_know, quarantined, timeline
+from history.base.silence import Silence
 from history.entities import Entity
 from history.quarantined import MessagePlace, Quarantined
 from history.record import UNSTORED_SPAN
@@ -69,12 +70,14 @@ class Name(NamedTuple):
 
 class MayBe(NamedTuple):
     """Of a version that was never seen: messages of its topics among which it may be. unread: None
-    if their number is not known. complete_to: what was sent before was read."""
+    if their number is not known. complete_to: what was sent before was read. silence: who does not
+    answer about its topics."""
 
     unread: int | None
     lost: int
     expired: int
     complete_to: datetime | None
+    silence: Silence | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -201,7 +204,7 @@ def _may_be(entity: Entity) -> MayBe:
     with connection.cursor() as cursor:
         cursor.execute(_SUMS, [list(entity.topics)])
         lost, expired = cursor.fetchone() or (0, 0)
-    return MayBe(state.lag_messages, lost, expired, state.complete_to)
+    return MayBe(state.lag_messages, lost, expired, state.complete_to, state.silence)
 
 
 _LEDGER = """

@@ -8,6 +8,7 @@ from django.utils.formats import number_format
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy, ngettext
 
+from history.base.silence import Who
 from history.reasons import REASONS
 from history.trace.fate import Fate, How
 
@@ -83,6 +84,14 @@ def _may_be(fate: Fate, fill: Fill, when: Callable[[datetime], str]) -> list[str
     if found is None:
         return []
     texts = []
+    if found.silence:
+        text = _("Nobody has read its topics since {at}: it may have been sent later.")
+        if found.silence.who is Who.BROKERS:
+            text = _("Kafka has not answered since {at}: it may have been sent later.")
+        texts.append(fill(text, at=when(found.silence.since)))
+    elif found.complete_to and not found.unread and not found.lost:
+        text = _("Everything that was sent up to {at} has been read.")
+        texts.append(fill(text, at=when(found.complete_to)))
     if found.unread is None:
         texts.append(_("How many messages of its topics are not read yet is not known."))
     elif found.unread:
@@ -107,9 +116,6 @@ def _may_be(fate: Fate, fill: Fill, when: Callable[[datetime], str]) -> list[str
             found.expired,
         )
         texts.append(fill(text, n=_figure(found.expired)))
-    if not texts and found.complete_to:
-        text = _("Everything that was sent up to {at} has been read.")
-        texts.append(fill(text, at=when(found.complete_to)))
     return texts
 
 

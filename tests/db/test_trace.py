@@ -108,6 +108,13 @@ def test_each_version_has_its_fate(seen: Ingested) -> None:
     said = in_english(version(4))
     assert "history has no version" in said[0]
     assert any("1 message of its topics came after its retention" in text for text in said)
+    with connect("test") as plain:
+        for who, seen_ago, end_ago in (("Nobody has read", 2, 2), ("Kafka has not answered", 0, 2)):
+            ages = [timedelta(minutes=seen_ago), timedelta(minutes=end_ago)]
+            plain.execute(
+                "UPDATE ingest_ledger SET checked_at = now() - %s, end_known_at = now() - %s", ages
+            )
+            assert who in in_english(version(9, "B1"))[1]
 
 
 def test_offsets_without_a_message_and_lost_ones(ingested: Ingested) -> None:
