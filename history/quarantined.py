@@ -59,6 +59,11 @@ _OF_VERSIONS = f"""
     ) AS chosen JOIN ingest_quarantine q USING (id)
     ORDER BY q.entity_id, q.version
 """  # noqa: S608 - constants
+_OF_DOCUMENT = f"""
+    SELECT {_COLUMNS} FROM ingest_quarantine q
+    WHERE q.entity = %s AND q.entity_id = %s AND q.entity_id <> '' AND q.status <> 'resolved'
+    ORDER BY q.id DESC LIMIT {MOST}
+"""  # noqa: S608 - constants
 _AT = f"""
     SELECT {_COLUMNS} FROM ingest_quarantine q
     WHERE topic = %s AND topic_id = %s AND partition = %s AND "offset" = %s
@@ -84,6 +89,12 @@ def of_versions(
         if each.version is not None:
             found.setdefault(each.id, {})[each.version] = each
     return found
+
+
+def of_document(entity: Entity, id: str) -> list[Quarantined]:
+    """Its messages that are in quarantine or discarded there, whatever they say of their version;
+    the newest first, MOST at most."""
+    return _fetch(_OF_DOCUMENT, [entity.name, id])
 
 
 def resolved(entity: Entity, id: str, version: int) -> Quarantined | None:

@@ -1,6 +1,7 @@
 """The fate of any version and any message."""
 
 import json
+import re
 from collections.abc import Callable, Iterator, Sequence
 from datetime import timedelta
 from typing import Any
@@ -246,6 +247,12 @@ def test_the_command_prints_it_and_the_journal_has_it(seen: Ingested) -> None:
     assert (entry.entity, entry.actor) == (ROOT.name, "operator")
     assert entry.application == "A1"  # so that the screen shows it as a look at A1
     assert printed("trace", *VERSION, "0").startswith("stored: Version 0 is stored.")
+    seen.write(of(-1))
+    of_document = printed("trace", *VERSION[:-1])
+    assert re.findall(r"^quarantined: (\w+ \w+) came", of_document, re.MULTILINE) == [
+        "The message",  # its version is none
+        "Version 1",
+    ]
 
 
 # The API and the screens.

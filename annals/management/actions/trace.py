@@ -9,7 +9,7 @@ from django.utils import translation
 
 from annals.access.journal.words import Action
 from annals.access.journal.write import record
-from history import timeline, trace
+from history import quarantined, timeline, trace
 from history.base.plain_text import one_line
 from history.entities import BY_NAME
 from history.record import ID_LENGTH
@@ -31,31 +31,39 @@ def run(command: BaseCommand, **options: Any) -> None:
         for names in (OF_VERSION, OF_MESSAGE)
         if any(options[name] is not None for name in names)
     ]
-    if len(groups) != 1 or any(options[name] is None for name in groups[0]):
+    missing = [name for names in groups for name in names if options[name] is None]
+    if len(groups) != 1 or set(missing) - {"version"}:
         raise CommandError(
-            "Give --entity, --id and --version, or --topic, --partition and --offset."
+            "Give --entity and --id, and --version unless you look for a message in quarantine, or "
+            "--topic, --partition and --offset."
         )
     of_version = groups[0] is OF_VERSION
-    fate = _of_version(options) if of_version else _of_message(command, options)
+    fates = _of_version(options) if of_version else [_of_message(command, options)]
     with translation.override("en"):
-        if options["json"]:
-            command.stdout.write(json.dumps(_as_object(fate)))
-        else:
-            _print(command, fate)
+        for fate in fates:
+            if options["json"]:
+                command.stdout.write(json.dumps(_as_object(fate)))
+            else:
+                _print(command, fate)
 
 
-def _of_version(options: dict[str, Any]) -> Fate:
+def _of_version(options: dict[str, Any]) -> list[Fate]:
     entity, id, number = BY_NAME[options["entity"]], options["id"], options["version"]
     if not 0 < len(id) <= ID_LENGTH or "\0" in id:
         raise CommandError(f"--id must have 1 to {ID_LENGTH} characters.")
     record(
         Action.VERSION,
-        f"trace version {number}",
+        "trace quarantine" if number is None else f"trace version {number}",
         entity=entity.name,
         entity_id=id,
         application=id if entity.root else "",
     )
-    return trace.of_version(timeline.on_host(), entity, id, number)
+    if number is not None:
+        return [trace.of_version(timeline.on_host(), entity, id, number)]
+    found = [trace.quarantined_fate(each) for each in quarantined.of_document(entity, id)]
+    if not found:
+        raise CommandError("None of its messages is in quarantine. Give --version.")
+    return found
 
 
 def _of_message(command: BaseCommand, options: dict[str, Any]) -> Fate:

@@ -21,7 +21,13 @@ class Command(BaseCommand):
         add = parser.add_argument
         add("--entity", choices=BY_NAME, metavar="KIND", help="the kind of entity")
         add("--id", help="the id of the entity")
-        add("--version", type=whole(0, MAX_VERSION), metavar="N", help="the number of the version")
+        add(
+            "--version",
+            type=whole(0, MAX_VERSION),
+            metavar="N",
+            help="the number of the version; "
+            "without it: its messages in quarantine, whatever their version, newest first",
+        )
         add("--topic", choices=BY_TOPIC, metavar="TOPIC", help="the topic of the message")
         add("--partition", type=whole(0, 2**31 - 1), metavar="P", help="its partition")
         add("--offset", type=whole(0, 2**63 - 1 - UNSTORED_SPAN), metavar="O", help="its offset")
