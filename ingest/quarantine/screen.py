@@ -1,6 +1,6 @@
 """The quarantine by reason, service and field; requests to retry or to discard, with a reason."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
@@ -42,7 +42,7 @@ GROUP = ("reason", "client_id", "field", "topic")
 @dataclass(frozen=True, slots=True)
 class Group:
     """Unsettled messages with one reason, service, field and topic. example, detail: the newest.
-    asked: the newest request for them that is not done yet."""
+    asked: the newest request for them that is not done yet; tried: the newest retry that is."""
 
     reason: str
     client_id: str
@@ -54,11 +54,17 @@ class Group:
     example: int
     detail: str
     asked: QuarantineRequest | None = None
+    tried: QuarantineRequest | None = None
 
     @property
     def of_all(self) -> bool:
         """Whether what was asked for is for all of these messages."""
         return self.asked is not None and self.example <= self.asked.last_id
+
+    @property
+    def outcome(self) -> str:
+        """What became of those that were tried."""
+        return in_words(self.tried.outcome) if self.tried else ""
 
     @property
     def words(self) -> str:
@@ -88,7 +94,12 @@ JOIN ingest_quarantine q ON q.id = g.newest ORDER BY g.count DESC, 1, 2, 3, 4
 
 def in_words(outcome: str) -> str:
     """What became of messages, as `annals quarantine` records it: names and numbers."""
-    words: dict[str, object] = {**COUNTS, **dict(Quarantined.Status.choices)}
+    words: dict[str, object] = {
+        **COUNTS,
+        **dict(Quarantined.Status.choices),
+        "retrying": _("tried, still wrong"),
+        "failed": _("tried, still wrong, not tried again by itself"),
+    }
     pairs = [each.rpartition(" ") for each in outcome.split(", ")] if outcome else []
     return ", ".join(f"{str(words.get(name, name)).lower()}: {n}" for name, _sep, n in pairs)
 
@@ -105,9 +116,14 @@ def page(request: HttpRequest) -> HttpResponse:
     with connection.cursor() as cursor:
         cursor.execute(_GROUPS, [list(UNSETTLED)])
         rows = cursor.fetchall()
-    open_ = QuarantineRequest.objects.filter(done_at=None, ids=[]).order_by("id")
-    asked = {tuple(getattr(each, name) for name in GROUP): each for each in open_}
-    groups = [replace(Group(*row), asked=asked.get(row[: len(GROUP)])) for row in rows]
+    latest = QuarantineRequest.objects.order_by("-id")[:MOST_REQUESTS]
+    asked = _by_group(QuarantineRequest.objects.filter(done_at=None).order_by("id"))
+    tried = _by_group(each for each in reversed(latest) if each.done_at and each.action == "retry")
+    groups = [
+        replace(Group(*row), asked=asked.get(place), tried=tried.get(place))
+        for row in rows
+        for place in [row[: len(GROUP)]]
+    ]
     context = {
         "title": _("Quarantine"),
         "groups": groups,
@@ -118,7 +134,7 @@ def page(request: HttpRequest) -> HttpResponse:
                 REASONS.get(each.reason, each.reason),
                 in_words(each.outcome) or _("none of them waited any more"),
             )
-            for each in QuarantineRequest.objects.order_by("-id")[:MOST_REQUESTS]
+            for each in latest
         ],
         "halted": halted(figures.entries(count_quarantine=False)),
         "may_ask": request.user.has_perm(ASK),
@@ -126,6 +142,13 @@ def page(request: HttpRequest) -> HttpResponse:
     return render(
         request, "ingest/quarantine.html", {**admin.site.each_context(request), **context}
     )
+
+
+def _by_group(
+    found: Iterable[QuarantineRequest],
+) -> dict[tuple[str, ...], QuarantineRequest]:
+    """The last one of each group."""
+    return {tuple(getattr(each, name) for name in GROUP): each for each in found if not each.ids}
 
 
 class AskForm(forms.Form):

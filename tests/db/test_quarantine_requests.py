@@ -94,8 +94,11 @@ def test_a_group_is_discarded_with_the_reason_and_the_login(
     assert statuses() == [("a", "discarded"), ("b", "discarded"), ("c", "new"), ("late", "new")]
     assert quarantined()[0]["outcome"] == "told (ops)"
     assert do() == {}
+    ops.post(ASK, {**hidden, "action": "retry", "last_id": 10**9, "why": "again"})
+    assert do() == {"retrying": 1}
     page = text(ops.get("/admin/quarantine/"))
     assert "отброшено: 2" in page
+    assert page.count("повторено, ошибка осталась: 1") == 2  # at the group, and in the list
     assert faults() == []
 
 
