@@ -25,6 +25,11 @@ class Picture:
     width: int = WIDTH
     height: int = HEIGHT
 
+    @property
+    def before(self) -> int:
+        """How many more were read than came: they had come before that day."""
+        return max(0, self.read - self.came)
+
 
 def picture() -> Picture | None:
     """None before there are two figures of the last day."""

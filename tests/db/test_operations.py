@@ -230,7 +230,7 @@ def test_rates_are_of_what_the_consumer_noted(ingested: Ingested) -> None:
         ledger.note_pace(plain)
         found = picture()
         assert found is not None
-        assert (found.came, found.read) == (0, 3)
+        assert (found.came, found.read, found.before) == (0, 3, 3)
         assert found.most == pytest.approx(3 / 600, rel=0.1)
         assert f" {HEIGHT}v-0.0h5.0V{HEIGHT}z" in found.came_path
         assert re.fullmatch(r"M71[45]\.\d -?0\.0h5\.0", found.read_path)
