@@ -21,12 +21,12 @@ from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
 from annals.access.journal import days as journal
-from history import packing
+from history import complete_to, packing
 from history.admin.parts.cards import title
 from history.base import clock
 from history.base.plain_text import figure
 from history.daily.days import DayState
-from history.entities import BY_TABLE
+from history.entities import BY_TABLE, ENTITIES
 from history.models import ArchivedDay, DaySeal, MaintainRun, SealedDay, VerifiedTable
 from history.partitions import state
 from history.partitions.catalog import Partition
@@ -178,6 +178,7 @@ def page(request: HttpRequest) -> HttpResponse:
         "states": STATES.items(),
         "run": state.latest(),
         "today": now.date(),
+        "complete": complete_to.read(ENTITIES),
     }
     shown = {**admin.site.each_context(request), **context}
     return render(request, "operations/days.html", shown)

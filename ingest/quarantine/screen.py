@@ -23,6 +23,7 @@ from django.views.decorators.http import require_http_methods
 
 from history.base import clock
 from history.base.plain_text import figure, letters
+from history.base.silence import longest
 from history.management.numbers import MOST_ID
 from history.reasons import REASONS
 from history.record import CLIENT_ID_LENGTH
@@ -116,6 +117,7 @@ def page(request: HttpRequest) -> HttpResponse:
     with connection.cursor() as cursor:
         cursor.execute(_GROUPS, [list(UNSETTLED)])
         rows = cursor.fetchall()
+    entries = figures.entries(count_quarantine=False)
     latest = QuarantineRequest.objects.order_by("-id")[:MOST_REQUESTS]
     asked = _by_group(QuarantineRequest.objects.filter(done_at=None).order_by("id"))
     tried = _by_group(each for each in reversed(latest) if each.done_at and each.action == "retry")
@@ -136,7 +138,8 @@ def page(request: HttpRequest) -> HttpResponse:
             )
             for each in latest
         ],
-        "halted": halted(figures.entries(count_quarantine=False)),
+        "halted": halted(entries),
+        "silence": longest(each.silence for each in entries),
         "may_ask": request.user.has_perm(ASK),
     }
     return render(

@@ -8,14 +8,14 @@ from django.shortcuts import render
 from django.urls import reverse
 from django.utils.translation import gettext as _
 
-from history import trace
+from history import complete_to, trace
 from history.admin.parts import gaps as words
 from history.admin.parts import links
 from history.admin.parts.cards import title
 from history.admin.parts.links import PAGE, pages
 from history.admin.site.access import PERMISSION
 from history.base.plain_text import figure
-from history.entities import BY_NAME
+from history.entities import BY_NAME, ENTITIES
 from history.gaps import read
 from history.gaps.read import ListedGap, Selection
 from history.gaps.run import latest
@@ -51,6 +51,7 @@ def page(request: HttpRequest) -> HttpResponse:
                 if each.entity in BY_NAME
             ],
             "run": run,
+            "complete": complete_to.read(ENTITIES),
             "quarantined": figure(run.quarantined) if run else "",
             "selection": selection,
             "kinds": [(name, title(entity)) for name, entity in BY_NAME.items()],
