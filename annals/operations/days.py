@@ -27,7 +27,7 @@ from history.base import clock
 from history.base.plain_text import figure
 from history.daily.days import DayState
 from history.entities import BY_TABLE, ENTITIES
-from history.models import ArchivedDay, DaySeal, MaintainRun, SealedDay, VerifiedTable
+from history.models import ArchivedDay, DaySeal, SealedDay, VerifiedTable
 from history.partitions import state
 from history.partitions.catalog import Partition
 from history.partitions.plan import Policy, plan
@@ -198,14 +198,12 @@ def _table_days(now: datetime) -> dict[date, Sequence[TableDay]]:
         (each.table, each.day): each
         for each in ArchivedDay.objects.defer("files").order_by("day", "table")
     }
-    run = state.latest()
     plans = plan(Policy.at(now, may_get_rows), tables=journal.tables())
     parts = [part for each in plans if each.of_versions for part in each.strategy.existing]
     behind = packing.behind(parts, today, settings.ANNALS.pack_after_days)
     waits = may_get_rows(set(behind))
-    unpacked = {
-        (table, day): _why_unpacked(run, day, waits.get((table, day), "")) for table, day in behind
-    }
+    later = gettext("waits for the next annals partitions maintain")
+    unpacked = {place: why(waits[place]) if place in waits else later for place in behind}
     found: dict[tuple[date, str], TableDay] = {}
     for each in plans:
         strategy = each.strategy
@@ -230,15 +228,6 @@ def _table_days(now: datetime) -> dict[date, Sequence[TableDay]]:
     for (day, _table), one in sorted(found.items()):
         by_day[day].append(one)
     return dict(by_day)
-
-
-def _why_unpacked(run: MaintainRun | None, day: date, waits: str) -> str:
-    """run: the latest. waits: why the day may still get rows; empty if it gets none."""
-    if waits:
-        return why(waits)
-    if run is None or (run.started_at.date() - day).days <= settings.ANNALS.pack_after_days:
-        return gettext("annals partitions maintain has not run since")
-    return gettext("the latest annals partitions maintain did not get to it, or failed there")
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,7 @@ from annals.observe import metrics
 from annals.operations.disk import disk
 from annals.operations.jobs import jobs
 from annals.operations.pace import picture
-from annals.operations.verdict import MOST_PLACES, Values, findings, values_of
+from annals.operations.verdict import MOST_PLACES, Values, by_reason, findings, values_of
 from history import complete_to
 from history.base import clock
 from history.base.plain_text import figure
@@ -28,12 +28,10 @@ from history.gaps import read as gaps
 from history.models import ArchivedDay, SealedDay
 from history.partitions import catalog
 from history.partitions.plan import Policy
-from history.reasons import REASONS
 from history.requests.worker_shares import expensive_view
 from ingest.completeness import figures, losses
 from ingest.completeness.holds import may_get_rows
 from ingest.completeness.views import halted, in_words
-from ingest.quarantine.screen import by_reason
 
 REFUSED = timedelta(hours=1)
 NOT_DROPPED = timedelta(hours=26)
@@ -53,7 +51,7 @@ def page(request: HttpRequest) -> HttpResponse:
         "jobs": its_jobs,
         "picture": picture(),
         "now": clock.now(),
-        **_reading(),
+        **_reading(values),
         **days,
         **_refused(),
     }
@@ -61,11 +59,11 @@ def page(request: HttpRequest) -> HttpResponse:
     return render(request, "operations/operations.html", shown)
 
 
-def _reading() -> dict[str, Any]:
+def _reading(values: Values) -> dict[str, Any]:
     """How far the messages are read, when some are lost, and those that are not stored."""
     entries = figures.entries(count_quarantine=False)
     first = next(iter(losses.losses(entries).values()), None)
-    held = by_reason()
+    held = by_reason(values)
     complete = complete_to.read(ENTITIES)
     age = complete.lag_seconds or 0
     return {
@@ -73,9 +71,9 @@ def _reading() -> dict[str, Any]:
         "stale": in_words(age) if age > losses.STALE_SECONDS else "",
         "loss": "" if first is None or first.seconds == inf else in_words(first.seconds),
         "halted": halted(entries),
-        "quarantine": [(REASONS.get(each, each), figure(n)) for each, n in held[:MOST_PLACES]],
+        "quarantine": [(words, figure(n)) for words, n in [*held.items()][:MOST_PLACES]],
         "more_reasons": max(0, len(held) - MOST_PLACES),
-        "quarantined": figure(sum(count for _, count in held)),
+        "quarantined": figure(sum(held.values())),
         "gaps": gaps.totals(),
     }
 

@@ -22,7 +22,7 @@ from annals.operations.days import table_name
 from annals.operations.jobs import Job
 from history.admin.parts.gaps import when
 from history.base import clock
-from history.base.silence import SILENT, Silence, Who, silence
+from history.base.silence import SILENT, Silence, silence
 from history.reasons import REASONS
 from ingest.completeness.losses import NEAR_SECONDS
 
@@ -113,14 +113,14 @@ def _silences(values: Values) -> dict[Labels, Silence]:
     return {at: each for at, each in found.items() if each}
 
 
-def _silent(who: Who, longer: timedelta) -> Callable[[Values], list[str]]:
+def _silent(brokers: bool, longer: timedelta) -> Callable[[Values], list[str]]:
     """The places; where these are all of several, since when."""
 
     def found(values: Values) -> list[str]:
         since = {
             at: each.since
             for at, each in _silences(values).items()
-            if each.who is who and each.since < clock.now() - longer
+            if each.brokers is brokers and each.since < clock.now() - longer
         }
         if len(since) < max(2, len(values["annals_store_seen_timestamp_seconds"])):
             return sorted(map(_place, since))
@@ -151,12 +151,12 @@ def _unpacked(values: Values) -> Iterable[str]:
     return () if done else Beyond("annals_store_days_to_pack", ">", 0)(values)
 
 
-def _reasons(values: Values) -> Iterable[str]:
-    """The most frequent first."""
+def by_reason(values: Values) -> dict[str, int]:
+    """Of the quarantine: reasons in words and numbers of unsettled messages, the most first."""
     counts = Counter[str]()
     for (_status, reason), count in values["annals_store_quarantine"].items():
-        counts[reason] += int(count)
-    return [str(REASONS.get(reason, reason)) for reason, n in counts.most_common() if n > 0]
+        counts[str(REASONS.get(reason, reason))] += int(count)
+    return {reason: count for reason, count in counts.most_common() if count}
 
 
 COMPLETENESS, DAYS, QUARANTINE = "admin:completeness", "admin:days", "admin:quarantine"
@@ -179,14 +179,14 @@ CHECKS: Final = (
         _("Reading has stopped at too many bad messages. Newer changes are missing."),
         _("Find what the service sends wrongly; then annals quarantine resume TOPIC."),
         QUARANTINE),
-    Check("AnnalsConsumerSilent", True, _silent(Who.CONSUMER, FIVE_MINUTES),
+    Check("AnnalsConsumerSilent", True, _silent(False, FIVE_MINUTES),
         _("No consumer reports: newer changes are missing."),
         _("Check whether the consumer is running, and start it again."), COMPLETENESS,
-        _silent(Who.CONSUMER, SILENT)),
-    Check("AnnalsBrokersSilent", True, _silent(Who.BROKERS, FIVE_MINUTES),
+        _silent(False, SILENT)),
+    Check("AnnalsBrokersSilent", True, _silent(True, FIVE_MINUTES),
         _("The brokers do not answer: what was sent since is not known."),
         _("Check whether the consumer can reach Kafka."), COMPLETENESS,
-        _silent(Who.BROKERS, SILENT)),
+        _silent(True, SILENT)),
     Check("AnnalsNothingRead", True, _stuck,
         _("There are unread messages, and for 15 minutes none was read."),
         _("Restart the consumer; its log says what it waits for."), COMPLETENESS),
@@ -204,7 +204,7 @@ CHECKS: Final = (
         _("Keep everything, and find out who wrote; the runbook says how."), DAYS),
     Check("AnnalsArchiveDamaged", True, Beyond("annals_archive_days_faulty", ">", 0),
         _("Archived files are missing or changed."), _("Bring them back from a backup."), DAYS),
-    Check("AnnalsQuarantine", False, _reasons,
+    Check("AnnalsQuarantine", False, by_reason,
         _("Messages are in quarantine: their changes are not in the history."),
         _("Look at the reasons; retry or discard them."), QUARANTINE),
     Check("AnnalsTopicNeverRead", False, Beyond("annals_store_topics_never_read", ">", 0),

@@ -8,7 +8,6 @@ from django.utils.formats import number_format
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy, ngettext
 
-from history.base.silence import Who
 from history.reasons import REASONS
 from history.trace.fate import Fate, How
 
@@ -86,7 +85,7 @@ def _may_be(fate: Fate, fill: Fill, when: Callable[[datetime], str]) -> list[str
     texts = []
     if found.silence:
         text = _("Nobody has read its topics since {at}: it may have been sent later.")
-        if found.silence.who is Who.BROKERS:
+        if found.silence.brokers:
             text = _("Kafka has not answered since {at}: it may have been sent later.")
         texts.append(fill(text, at=when(found.silence.since)))
     elif found.complete_to and not found.unread and not found.lost:

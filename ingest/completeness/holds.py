@@ -1,6 +1,6 @@
 """Finds the days that must not be dropped yet, because they may still get rows."""
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Collection
 from datetime import UTC, date, timedelta
 from typing import Final
@@ -11,7 +11,7 @@ from history.base import clock
 from history.base.silence import SILENT
 from history.base.table import counted
 from history.entities import BY_TOPIC, ENTITIES
-from ingest.completeness.figures import entries, retired
+from ingest.completeness.figures import entries, never_read
 
 # Clocks of producers differ by less.
 FUTURE: Final = timedelta(hours=1)
@@ -45,38 +45,31 @@ def may_get_rows(days: Collection[tuple[str, date]]) -> dict[tuple[str, date], s
     not seen today (UTC) nor just now: messages of before may wait there. Retired topics do not
     count."""
     reasons = unsettled(days)
-    unknown = _unknown_topics({table for table, _ in days})
+    unknown = _unknown_topics()
     for place in days:
         if place not in reasons and place[0] in unknown:
             reasons[place] = unknown[place[0]]
     return reasons
 
 
-def _unknown_topics(tables: Collection[str]) -> dict[str, str]:
+def _unknown_topics() -> dict[str, str]:
     """The tables with topics that may hold unread messages, and which topics these are."""
-    found: dict[str, list[str]] = {}
-    ledger, finished = entries(), retired()
-    now = clock.now()
+    found: defaultdict[str, list[str]] = defaultdict(list)
+    ledger, now = entries(), clock.now()
+    for topic in never_read(ledger):
+        found[BY_TOPIC[topic].table].append(f"{topic} was never read")
     midnight = now.astimezone(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
-    for entity in ENTITIES:
-        if entity.table not in tables:
+    for entry in ledger:
+        if entry.topic not in BY_TOPIC or entry.retired:
             continue
-        for topic in entity.topics:
-            if topic in finished:
-                continue
-            mine = [entry for entry in ledger if entry.topic == topic]
-            if not mine:
-                found.setdefault(entity.table, []).append(f"{topic} was never read")
-            for entry in mine:
-                where, seen = f"{topic}[{entry.partition}]", entry.end_known_at
-                if entry.lag is None or (seen is None and entry.current):
-                    found.setdefault(entity.table, []).append(f"the end of {where} is not known")
-                elif entry.current and seen is not None and seen < min(midnight, now - SILENT):
-                    since = f"{seen.astimezone(UTC):%Y-%m-%d %H:%M} UTC"
-                    found.setdefault(entity.table, []).append(
-                        f"no consumer has seen the end of {where} since {since}"
-                    )
-    return {table: "; ".join(why) for table, why in found.items()}
+        reasons = found[BY_TOPIC[entry.topic].table]
+        where, seen = f"{entry.topic}[{entry.partition}]", entry.end_known_at
+        if entry.lag is None or (seen is None and entry.current):
+            reasons.append(f"the end of {where} is not known")
+        elif entry.current and seen is not None and seen < min(midnight, now - SILENT):
+            since = f"{seen.astimezone(UTC):%Y-%m-%d %H:%M} UTC"
+            reasons.append(f"no consumer has seen the end of {where} since {since}")
+    return {table: "; ".join(why) for table, why in found.items() if why}
 
 
 def _quarantined(tables: Collection[str]) -> Counter[tuple[str, date]]:

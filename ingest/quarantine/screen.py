@@ -1,6 +1,6 @@
 """The quarantine by reason, service and field; requests to retry or to discard, with a reason."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
@@ -10,7 +10,7 @@ from django import forms
 from django.contrib import admin, messages
 from django.core.exceptions import BadRequest, PermissionDenied
 from django.db import connection
-from django.db.models import Count, Max, QuerySet
+from django.db.models import Count, F, Max, QuerySet
 from django.db.models.expressions import RawSQL
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.shortcuts import render
@@ -43,7 +43,7 @@ GROUP = ("reason", "client_id", "field", "topic")
 @dataclass(frozen=True, slots=True)
 class Group:
     """Unsettled messages with one reason, service, field and topic. example, detail: the newest.
-    asked: the newest request for them that is not done yet; tried: the newest retry that is."""
+    asked: the newest request for them, one that is not done first."""
 
     reason: str
     client_id: str
@@ -55,17 +55,18 @@ class Group:
     example: int
     detail: str
     asked: QuarantineRequest | None = None
-    tried: QuarantineRequest | None = None
 
     @property
     def of_all(self) -> bool:
         """Whether what was asked for is for all of these messages."""
-        return self.asked is not None and self.example <= self.asked.last_id
+        if self.asked is None or self.asked.done_at:
+            return False
+        return self.example <= self.asked.last_id
 
     @property
     def outcome(self) -> str:
-        """What became of those that were tried."""
-        return in_words(self.tried.outcome) if self.tried else ""
+        """What became of what was asked for."""
+        return in_words(self.asked.outcome) if self.asked else ""
 
     @property
     def words(self) -> str:
@@ -105,12 +106,6 @@ def in_words(outcome: str) -> str:
     return ", ".join(f"{str(words.get(name, name)).lower()}: {n}" for name, _sep, n in pairs)
 
 
-def by_reason() -> list[tuple[str, int]]:
-    """Reasons and numbers of unsettled messages, the most first."""
-    rows = Quarantined.objects.filter(status__in=UNSETTLED).values_list("reason")
-    return [*rows.annotate(count=Count("id")).order_by("-count", "reason")]
-
-
 @expensive_view
 def page(request: HttpRequest) -> HttpResponse:
     """What is in quarantine, and what was asked for."""
@@ -118,14 +113,10 @@ def page(request: HttpRequest) -> HttpResponse:
         cursor.execute(_GROUPS, [list(UNSETTLED)])
         rows = cursor.fetchall()
     entries = figures.entries(count_quarantine=False)
-    latest = QuarantineRequest.objects.order_by("-id")[:MOST_REQUESTS]
-    asked = _by_group(QuarantineRequest.objects.filter(done_at=None).order_by("id"))
-    tried = _by_group(each for each in reversed(latest) if each.done_at and each.action == "retry")
-    groups = [
-        replace(Group(*row), asked=asked.get(place), tried=tried.get(place))
-        for row in rows
-        for place in [row[: len(GROUP)]]
-    ]
+    done_last = F("done_at").desc(nulls_first=True), "-id"
+    latest = QuarantineRequest.objects.filter(ids=[]).order_by(*done_last)[:MOST_GROUPS]
+    asked = {tuple(getattr(each, name) for name in GROUP): each for each in reversed(latest)}
+    groups = [replace(Group(*row), asked=asked.get(row[: len(GROUP)])) for row in rows]
     context = {
         "title": _("Quarantine"),
         "groups": groups,
@@ -136,7 +127,7 @@ def page(request: HttpRequest) -> HttpResponse:
                 REASONS.get(each.reason, each.reason),
                 in_words(each.outcome) or _("none of them waited any more"),
             )
-            for each in latest
+            for each in QuarantineRequest.objects.order_by("-id")[:MOST_REQUESTS]
         ],
         "halted": halted(entries),
         "silence": longest(each.silence for each in entries),
@@ -145,13 +136,6 @@ def page(request: HttpRequest) -> HttpResponse:
     return render(
         request, "ingest/quarantine.html", {**admin.site.each_context(request), **context}
     )
-
-
-def _by_group(
-    found: Iterable[QuarantineRequest],
-) -> dict[tuple[str, ...], QuarantineRequest]:
-    """The last one of each group."""
-    return {tuple(getattr(each, name) for name in GROUP): each for each in found if not each.ids}
 
 
 class AskForm(forms.Form):
