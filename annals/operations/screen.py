@@ -23,6 +23,7 @@ from annals.operations.verdict import MOST_PLACES, Values, by_reason, findings, 
 from history import complete_to
 from history.base import clock
 from history.base.plain_text import figure
+from history.base.silence import SILENT
 from history.entities import ENTITIES
 from history.gaps import read as gaps
 from history.models import ArchivedDay, SealedDay
@@ -68,7 +69,7 @@ def _reading(values: Values) -> dict[str, Any]:
     age = complete.lag_seconds or 0
     return {
         "complete": complete,
-        "stale": in_words(age) if age > losses.STALE_SECONDS else "",
+        "stale": in_words(age) if age > SILENT.total_seconds() else "",
         "loss": "" if first is None or first.seconds == inf else in_words(first.seconds),
         "halted": halted(entries),
         "quarantine": [(words, figure(n)) for words, n in [*held.items()][:MOST_PLACES]],

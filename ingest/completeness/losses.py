@@ -13,8 +13,6 @@ from ingest.forecast import ASSUMED_RATE, Backlog, Outlook, Seen, catch_up
 from ingest.models import Ledger
 from ingest.source.message import KafkaPartition
 
-# An end that was seen more recently is the end.
-STALE_SECONDS = SILENT.total_seconds()
 # As in the alert AnnalsLossNear.
 NEAR_SECONDS = 7_200.0
 UNITS = (("d", 86_400), ("h", 3_600), ("min", 60), ("s", 1))
@@ -65,7 +63,7 @@ def losses(
         if entry.current and not entry.retired and entry.forecast_at is not None:
             arriving = entry.arriving_rate or 0.0
             age = (moment - (entry.end_known_at or entry.forecast_at)).total_seconds()
-            came = arriving * age if age > STALE_SECONDS else 0.0
+            came = arriving * age if age > SILENT.total_seconds() else 0.0
             seconds = inf
             if entry.loss_at is not None:
                 seconds = max(0.0, (entry.loss_at - moment).total_seconds())
