@@ -14,7 +14,6 @@ from history.api import access, describe
 from history.api.answers import Answer
 from history.api.call import Call, Question
 from history.base.plain_text import figure
-from history.base.silence import longest
 from history.gaps import read as gaps
 from ingest.completeness import figures, losses
 from ingest.completeness.figures import as_json, entries, faults
@@ -67,7 +66,6 @@ def page(request: HttpRequest) -> HttpResponse:
             "totals": totals,
             "counted": COUNTS.values(),
             "faults": figures.faults(entries),
-            "silence": longest(each.silence for each in entries),
             "gaps": gaps.totals(),
             "pressing": [
                 (topic, partition, in_words(each.seconds), in_words(each.catch_up), each)

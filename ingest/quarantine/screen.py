@@ -23,7 +23,6 @@ from django.views.decorators.http import require_http_methods
 
 from history.base import clock
 from history.base.plain_text import figure, letters
-from history.base.silence import longest
 from history.management.numbers import MOST_ID
 from history.reasons import REASONS
 from history.record import CLIENT_ID_LENGTH
@@ -112,7 +111,6 @@ def page(request: HttpRequest) -> HttpResponse:
     with connection.cursor() as cursor:
         cursor.execute(_GROUPS, [list(UNSETTLED)])
         rows = cursor.fetchall()
-    entries = figures.entries(count_quarantine=False)
     done_last = F("done_at").desc(nulls_first=True), "-id"
     latest = QuarantineRequest.objects.filter(ids=[]).order_by(*done_last)[:MOST_GROUPS]
     asked = {tuple(getattr(each, name) for name in GROUP): each for each in reversed(latest)}
@@ -129,8 +127,8 @@ def page(request: HttpRequest) -> HttpResponse:
             )
             for each in QuarantineRequest.objects.order_by("-id")[:MOST_REQUESTS]
         ],
-        "halted": halted(entries),
-        "silence": longest(each.silence for each in entries),
+        "halted": halted(figures.entries(count_quarantine=False)),
+        **admin.site.freshness(),  # type: ignore[attr-defined] # see history.admin.site.apps
         "may_ask": request.user.has_perm(ASK),
     }
     return render(
