@@ -14,11 +14,8 @@ WITHOUT_DATABASE = frozenset(
     {"help", "embedded", "compilemessages", "makemessages", "collectstatic", "simulate"}
 )
 WITH_KAFKA = frozenset({"consume", "simulate", "ledger", "trace", "heal"})
-# They only read, and start no server: an empty one would hide that the real one is away.
-READING = frozenset(
-    {"ledger", "trace", "capacity", "compare-old", "export", "showmigrations"}
-    | {"list", "show", "plan", "verify"}  # of quarantine and partitions
-)
+# They only ask the broker: an empty one would hide that the real one is away.
+ASKING = frozenset({"ledger", "trace"})
 PROCESSES = frozenset({"consume", "runserver"})
 
 
@@ -72,8 +69,8 @@ def _uncaught(error: BaseException) -> None:
 
 def prepare(arguments: Sequence[str]) -> None:
     """Check the settings, and start the embedded server of an unset DATABASE_URL or
-    KAFKA_BOOTSTRAP_SERVERS if the command needs it and does not only read. arguments: after the
-    program's name. Exits with 1."""
+    KAFKA_BOOTSTRAP_SERVERS if the command needs it. arguments: after the program's name. Exits with
+    1."""
     sys.excepthook = lambda _kind, error, _stack: _uncaught(error)
     threading.excepthook = lambda args: _uncaught(args.exc_value or args.exc_type())
     settings = checked_settings(arguments)
@@ -93,27 +90,25 @@ def prepare(arguments: Sequence[str]) -> None:
     from annals.embedded.process import EmbeddedError
 
     try:
-        _find_missing(settings, command, start=not READING & set(words[:2]))
+        _start_missing(settings, command)
     except (EmbeddedError, env.SettingError) as error:
         sys.exit(f"annals: {error}")
     except OSError as error:
         sys.exit(f"annals: {env.unusable_home(error)}")
 
 
-def _find_missing(settings: env.Settings, command: str, *, start: bool) -> None:
-    """Find the servers that the command needs and nobody named. start: those that do not run;
-    otherwise a command does without a broker. Raises EmbeddedError."""
+def _start_missing(settings: env.Settings, command: str) -> None:
+    """Start what the command needs and nobody named. Raises EmbeddedError."""
     from annals import embedded
 
     if settings.database_url is None:
         if "ANNALS_DEMO" not in os.environ:
             os.environ |= {"ANNALS_DEMO": "true", env.UNASKED_DEMO: "true"}
-        away = command == "check" and not embedded.database_server(settings.home).running()
-        if command not in WITHOUT_DATABASE and not away:
-            os.environ["DATABASE_URL"] = embedded.database_url(settings.home, start=start)
+        if command not in WITHOUT_DATABASE:
+            os.environ["DATABASE_URL"] = embedded.database_url(settings.home)
     if settings.kafka_bootstrap_servers is not None or command not in WITH_KAFKA:
         return
-    if start or embedded.broker_server(settings.home).running():
+    if command not in ASKING or embedded.broker_server(settings.home).running():
         os.environ["KAFKA_BOOTSTRAP_SERVERS"] = embedded.bootstrap_servers(settings.home)
         # The embedded broker lets a new member wait for half of this time.
         os.environ.setdefault("ANNALS_KAFKA_SESSION_TIMEOUT_MS", "6000")

@@ -7,7 +7,6 @@ from annals import env
 from annals.embedded import logins
 from annals.embedded.broker import Broker
 from annals.embedded.postgres import Postgres
-from annals.embedded.process import EmbeddedError
 
 __all__ = [
     "Broker",
@@ -32,15 +31,9 @@ def broker_server(home: str | Path) -> Broker:
     return Broker(Path(home) / "broker")
 
 
-def database_url(home: str | Path, *, start: bool = True) -> str:
-    """The URI of the embedded PostgreSQL, as the owner of the tables. Raises EmbeddedError if it
-    does not run and `start` is False."""
+def database_url(home: str | Path) -> str:
+    """The URI of the embedded PostgreSQL, as the owner of the tables. Starts it."""
     server = database_server(home)
-    if not start and not server.running():
-        raise EmbeddedError(
-            f"this command only reads and starts no server, and the embedded PostgreSQL in "
-            f"{server.home} does not run. Set DATABASE_URL, or start it: annals embedded start"
-        )
     _start(server, "PostgreSQL")
     return server.url(login=logins.OWNER)
 
