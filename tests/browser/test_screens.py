@@ -221,8 +221,11 @@ def test_works_without_javascript(visit: Open) -> None:
         assert boxes[0]
         assert boxes[1]
         assert boxes[0]["y"] + boxes[0]["height"] <= boxes[1]["y"]  # no overlap
+    page.click(".zones [value=moscow]")
+    local = NEWEST.astimezone(ZoneInfo("Europe/Moscow"))
     time = page.locator(".version-time time").first
-    expect(time).to_contain_text(f"{NEWEST:%Y-%m-%d %H:%M:%S}.510186 UTC")
+    expect(time).to_have_text(f"{local:%d.%m.%Y, %H:%M:%S}")
+    assert f"{local:%H:%M:%S}.510186+03:00" in (time.get_attribute("title") or "")
     page.locator("a[rel=next]").last.click()
     expect(page.locator(".version-number").first).to_contain_text("69")
 

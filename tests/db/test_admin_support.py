@@ -196,7 +196,7 @@ def test_a_day_of_the_picture_leads_to_the_end_of_it(store: Store, support: Clie
     urls = re.findall(r'<li><a href="([^"]*time=[^"]*)"', page)
     assert len(urls) == 3
     said = text(support.get(urls[1].replace("&amp;", "&")))
-    assert "Состояние на 20" in said
+    assert f"Состояние на {T0 + timedelta(days=1):%d.%m.%Y}, 23:59:59" in said
     assert "1,5 % 2,5 %" in said.replace("\N{NO-BREAK SPACE}", " ")
 
 

@@ -7,7 +7,7 @@ from django.utils.translation import gettext as _
 from history import timeline
 from history.admin.pages.view import may_view_history
 from history.admin.parts import gaps, heads, links
-from history.admin.parts.cards import fields_of, title, utc
+from history.admin.parts.cards import fields_of, title
 from history.admin.parts.change_rows import change_rows, ordered
 from history.admin.parts.clerk import activity
 from history.admin.parts.filter_form import MomentForm
@@ -181,7 +181,6 @@ def _part(version: Version, room: Room) -> dict[str, object]:
         "kind": title(entity),
         "name": _name(version),
         "who": heads.changed_by(version),
-        "utc": utc(version.updated_at),
         "deleted": deleted,
         "items": members(document, fields_of(entity, room), "", 1),
         "url": links.timeline(entity, version.id),

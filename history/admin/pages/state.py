@@ -7,7 +7,7 @@ from django.utils.translation import gettext as _
 from history import timeline
 from history.admin.pages.view import may_view_history
 from history.admin.parts import heads, links
-from history.admin.parts.cards import fields_of, utc
+from history.admin.parts.cards import fields_of
 from history.admin.parts.change_rows import steps
 from history.admin.parts.headline import Fields
 from history.admin.parts.links import AFTER, MOST_ROWS, row_pages, start_of
@@ -61,7 +61,6 @@ def _line(fields: Fields, id: str, leaf: BlamedLeaf, newest: Version) -> dict[st
         "value": readable(leaf.value, fields, leaf.path),
         "origin": origin,
         "who": (origin.author or origin.service).name,
-        "utc": utc(origin.updated_at),
         "url": links.with_path(links.timeline(entity, id), leaf.history_path, {}),
         "version_url": links.snapshot(entity, id, origin.version, origin.updated_at),
     }

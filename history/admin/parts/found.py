@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from history import timeline
 from history.admin.parts import links
-from history.admin.parts.cards import fields_of, title, utc
+from history.admin.parts.cards import fields_of, title
 from history.admin.parts.headline import headline, status
 from history.documents.exactjson import Json
 from history.entities import ENTITIES, Entity
@@ -77,7 +77,6 @@ def _hit(one: Found, documents: Mapping[Carrier, Json]) -> dict[str, object]:
         "url": links.landing(one.entity, one.id),
         "application_url": links.application(application) if application else "",
         "updated_at": one.updated_at,
-        "utc": utc(one.updated_at),
     }
 
 

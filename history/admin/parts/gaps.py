@@ -10,6 +10,7 @@ from django.utils.translation import ngettext
 
 from history import quarantined, trace
 from history.admin.parts import links
+from history.base.moments import when
 from history.complete_to import Completeness
 from history.entities import Entity
 from history.record import MAX_VERSION
@@ -125,12 +126,6 @@ def _runs(version: Version) -> Iterator[range]:
 
 def _link(entity: Entity, id: str, number: int) -> GapLink:
     return GapLink(number, links.snapshot(entity, id, number))
-
-
-def when(moment: datetime) -> str:
-    """A time element that annals.js converts to the browser's time zone."""
-    plain = trace.plain(moment)
-    return format_html('<time datetime="{}" data-when="full">{}</time>', moment.isoformat(), plain)
 
 
 LATE_SECONDS = 60

@@ -10,7 +10,7 @@ from django.utils.translation import gettext as _
 
 from history import complete_to, masking, timeline
 from history.admin.parts import gaps, links
-from history.admin.parts.cards import fields_of, title, utc
+from history.admin.parts.cards import fields_of, title
 from history.admin.parts.headline import headline, shared, status
 from history.documents.exactjson import Json
 from history.entities import BY_NAME, CHILDREN, PARTS, Entity, root
@@ -87,7 +87,6 @@ def _facts(reader: Reader, newest: Version) -> dict[str, object]:
         "deleted": newest.type is ChangeType.DELETE,
         "version": newest.version,
         "updated_at": newest.updated_at,
-        "utc": utc(newest.updated_at),
         "author": changed_by(newest),
         "compare_from": newest.version if previous is None else previous,
         "application_id": application,
@@ -183,7 +182,6 @@ def other_versions(
             {
                 "version": number,
                 "updated_at": twin.updated_at,
-                "utc": utc(twin.updated_at),
                 "url": links.snapshot(entity, id, number, twin.updated_at),
                 "compare_url": links.comparison(
                     entity, id, (number, times[0]), (number, times[-1])

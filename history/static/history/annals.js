@@ -34,7 +34,7 @@
         const fraction = (/\.(\d+)/.exec(stored) || ["", ""])[1];
         const time = clock.format(moment);
         element.title = `${date.format(moment)}, ${time}${fraction && "." + fraction} `
-            + `${offsetOf(moment)} (${zone})\n${element.dataset.utc || stored}`;
+            + `${offsetOf(moment)} (${zone})\n${element.dataset.utc || stored.replace("T", " ").replace("Z", " UTC")}`;
         const near = day.format(moment) === day.format(new Date())
             ? time : `${date.format(moment)}, ${time}`;
         const shown = { clock: time, date: date.format(moment), near };
