@@ -1,6 +1,7 @@
 """The timeline pages: of one entity, and of an application with its children."""
 
 from dataclasses import dataclass
+from typing import Any
 
 from django.contrib import admin
 from django.http import HttpRequest, HttpResponse
@@ -82,6 +83,7 @@ def _respond(request: HttpRequest, reader: Reader, source: ShownTimeline) -> Htt
                 source.id,
                 newest,
                 tab="whole" if source.whole else "card",
+                last=_last(reader, source, found if plain else None),
             ),
             **pages(request, address, kept, token, found.next_token),
             "more_links": admin.site.links_of(request, source.entity, source.id),  # type: ignore[attr-defined]
@@ -184,6 +186,16 @@ def _newest(reader: Reader, source: ShownTimeline) -> Version | None:
         return timeline.newest(reader, source.entity, source.id)
     except timeline.NotFoundError:
         return None
+
+
+def _last(reader: Reader, source: ShownTimeline, first: Page | None) -> Version | None:
+    """The last change of an application and its children; None for other timelines. first: the
+    first page of all versions, where that was read."""
+    if not source.whole:
+        return None
+    asked: dict[str, Any] = {"whole": True, "page_size": 1, "include": frozenset()}
+    page = first or heads.versions(reader, source.entity, source.id, **asked)
+    return page.versions[0] if page.versions else None
 
 
 def _children(

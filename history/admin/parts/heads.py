@@ -42,16 +42,20 @@ def context(
     name: str = "",
     then: bool = False,
     today: Version | None = None,
+    last: Version | None = None,
 ) -> dict[str, object]:
     """What the templates of the pages about an entity need. newest: None where the store has no
     version. tab: the page that is shown; name: what it is called, if not as its tab. then: newest
-    is the one of that time; today: the newest one, where it was read."""
+    is the one of that time; today: the newest one, where it was read. last: the version to name, of
+    an application or a child of it."""
     kind = title(entity)
     tabs = _tabs(entity, id, tab)
     facts = _facts(reader, newest) if newest else {}
     now = _status(today) if today else ""
     if then and newest and now != _status(newest):
         facts |= {"then": True, "now": now}
+    if last:
+        facts |= _named(last) | {"changed": title(last.entity)}
     called = facts.get("title") or f"{kind} {id}"
     return {
         **admin.site.each_context(request),
@@ -85,13 +89,20 @@ def _facts(reader: Reader, newest: Version) -> dict[str, object]:
         "title": headline(data),
         "status": status(data, fields_of(newest.entity)),
         "deleted": newest.type is ChangeType.DELETE,
-        "version": newest.version,
-        "updated_at": newest.updated_at,
-        "author": changed_by(newest),
+        **_named(newest),
         "compare_from": newest.version if previous is None else previous,
         "application_id": application,
         "application_kind": title(root()) if application else "",
         "application_url": links.application(application) if application else "",
+    }
+
+
+def _named(version: Version) -> dict[str, object]:
+    """Which version it is, for the head."""
+    return {
+        "version": version.version,
+        "updated_at": version.updated_at,
+        "author": changed_by(version),
     }
 
 
