@@ -189,13 +189,13 @@ def _newest(reader: Reader, source: ShownTimeline) -> Version | None:
 
 
 def _last(reader: Reader, source: ShownTimeline, first: Page | None) -> Version | None:
-    """The last change of an application and its children; None for other timelines. first: the
-    first page of all versions, where that was read."""
+    """The last change of an application, if it is one of a child. first: the first page of all
+    versions, where that was read."""
     if not source.whole:
         return None
     asked: dict[str, Any] = {"whole": True, "page_size": 1, "include": frozenset()}
     page = first or heads.versions(reader, source.entity, source.id, **asked)
-    return page.versions[0] if page.versions else None
+    return next((each for each in page.versions[:1] if each.entity.parent), None)
 
 
 def _children(

@@ -46,8 +46,8 @@ def context(
 ) -> dict[str, object]:
     """What the templates of the pages about an entity need. newest: None where the store has no
     version. tab: the page that is shown; name: what it is called, if not as its tab. then: newest
-    is the one of that time; today: the newest one, where it was read. last: the version to name, of
-    an application or a child of it."""
+    is the one of that time; today: the newest one, where it was read. last: the version of
+    a child to name instead."""
     kind = title(entity)
     tabs = _tabs(entity, id, tab)
     facts = _facts(reader, newest) if newest else {}
