@@ -47,7 +47,7 @@ def page(request: HttpRequest, reader: Reader, id: str) -> HttpResponse:
             found = timeline.application_at(reader, id, clock.now(), MOST_PARTS)
         except timeline.NotFoundError:
             raise error from None
-        note = _nothing(error)
+        note = f"{_nothing(error)} {gaps.kept(moment)}".rstrip()
     empty = note or (form.is_bound and not given)
     compared = given and not empty
     today = (

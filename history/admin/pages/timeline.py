@@ -10,7 +10,7 @@ from django.utils.translation import gettext as _
 
 from history import complete_to, timeline
 from history.admin.pages.view import may_view_history
-from history.admin.parts import heads, links
+from history.admin.parts import gaps, heads, links
 from history.admin.parts.cards import CardBuilder, folded, title
 from history.admin.parts.clerk import activity, take_away
 from history.admin.parts.filter_form import FilterForm, by_name
@@ -24,6 +24,7 @@ from history.timeline.states import Members
 
 PAGE_SIZE = 50
 CHANGES = frozenset({Include.CHANGES})
+NOTHING = Page((), None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +61,8 @@ def _respond(request: HttpRequest, reader: Reader, source: ShownTimeline) -> Htt
     address = (
         links.application(source.id) if source.whole else links.timeline(source.entity, source.id)
     )
-    if take_away.AS in request.GET:
+    as_file = take_away.AS in request.GET
+    if as_file and not form.refused:
         return _file(request, source, form, found, newest)
     cards = CardBuilder(
         newest=(newest.version, newest.updated_at) if newest else None,
@@ -101,8 +103,9 @@ def _respond(request: HttpRequest, reader: Reader, source: ShownTimeline) -> Htt
             **(_picture(request, reader, source, address, members) if token is None else {}),
             "known_authors": by_name(each.author for each in found.versions),
             "known_services": by_name(each.service for each in found.versions),
-            "at_start": found.next_token is None and not form.applied,
+            "at_start": found.next_token is None and not form.applied and not form.refused,
         },
+        status=400 if as_file else 200,
     )
 
 
@@ -165,6 +168,10 @@ def _read(
                 include=CHANGES,
             )
             break
+        except timeline.OlderThanRetentionError:
+            notes.append(gaps.kept(form.filters().until))
+            found = NOTHING
+            break
         except timeline.BadParameterError as error:
             if not form.refuse(error.name):
                 if token is None:
@@ -177,6 +184,7 @@ def _read(
         text = _("Wrong, and not used: {conditions}. The filter says what is wrong.")
         quoted = [_("“{condition}”").format(condition=label) for label in form.refused]
         notes.append(text.format(conditions=", ".join(quoted)))
+        found = found if form.applied else NOTHING
     return found, token, notes
 
 

@@ -18,7 +18,7 @@ from history.entities import ENTITIES, Entity, root
 from history.masking.viewer import may
 from history.need_to_know import NeedToKnowError, RuleFailedError
 from history.requests import accesses, worker_shares
-from history.timeline import Absence, NotFoundError, OlderThanRetentionError, Reader
+from history.timeline import Absence, NotFoundError, Reader
 from history.timeline.query import storable
 from history.trace import State
 
@@ -75,8 +75,6 @@ def _not_found(
         why = "" if known else _version_note(number, reason.why)
         if found.state is not State.STORED:  # the number is stored, of another moment
             fate = gaps.said(found)[0 if known else 1 :]
-    elif isinstance(reason, OlderThanRetentionError):
-        why = _("It is older than the days that are kept.")
     else:
         why = _(
             "The store has nothing with this id in the days that are kept. Check the id; "

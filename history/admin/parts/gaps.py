@@ -4,17 +4,19 @@ from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime
 from typing import NamedTuple
 
+from django.utils import timezone
 from django.utils.html import format_html
 from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 
 from history import quarantined, trace
 from history.admin.parts import links
-from history.base.moments import when
+from history.base.moments import day, when
 from history.complete_to import Completeness
 from history.entities import Entity
 from history.record import MAX_VERSION
 from history.timeline import Absence, Version
+from history.timeline.absence import kept_from
 from history.trace import Fate
 
 # Of one gap: sentences on versions that came, and ranges of those that did not.
@@ -100,6 +102,15 @@ def absent(number: int, why: Absence | None) -> str:
 
 def ask_archive() -> str:
     return _("The administrator of Annals can bring back days of the archive.")
+
+
+def kept(asked: datetime | None) -> str:
+    """From which day on versions are kept, where a moment before it was asked for; else empty."""
+    start = kept_from()
+    if asked is None or asked > start:
+        return ""
+    text = _("Versions are kept from {day} on: older ones may have been removed.")
+    return text.format(day=day(timezone.localtime(start)))
 
 
 def _missing(run: range, why: Absence | None) -> str:
