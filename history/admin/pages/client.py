@@ -69,6 +69,8 @@ def page(request: HttpRequest, reader: Reader) -> HttpResponse:
             **gaps.completeness(complete_to.read(ENTITIES)),
             "title": _("Client {number}").format(number=number),
             "number": number,
+            "query": number,
+            "hide_finder": not hits,
             "hits": hits,
             "more": bool(results and (results.next_token or results.limited)),
             "cut": any(its.next_token for its in pages),
