@@ -77,8 +77,23 @@ class Zoned(forms.Form):
         value: datetime | None = self.cleaned_data.get(name)
         if value is None:
             return None
-        zone = ZoneInfo(self.cleaned_data.get("tz") or "UTC")
+        zone = ZoneInfo(self.cleaned_data.get("tz") or self._here)
         return value.replace(tzinfo=zone).astimezone(UTC)
+
+    def bounds(self, low: str, high: str) -> tuple[datetime | None, datetime | None]:
+        """Two cleaned moments in UTC, None for one that is wrong: its field says why."""
+        found: dict[str, datetime | None] = {}
+        for name in (low, high):
+            try:
+                found[name] = self.moment(name)
+            except OverflowError:
+                found[name] = None
+                self.add_error(name, OUTSIDE)
+        since, until = found[low], found[high]
+        if since and until and since > until:
+            self.add_error(high, _("The end is earlier than the beginning."))
+            return since, None
+        return since, until
 
 
 class MomentForm(Zoned):
@@ -183,15 +198,8 @@ class FilterForm(Zoned):
 
     def clean(self) -> None:
         """Adds the bounds as moments: since and until."""
-        for name, bound in (("from", "since"), ("to", "until")):
-            try:
-                self.cleaned_data[bound] = self.moment(name)
-            except OverflowError:
-                self.add_error(name, OUTSIDE)
-        since, until = (self.cleaned_data.get(bound) for bound in ("since", "until"))
-        if since and until and since > until:
-            del self.cleaned_data["until"]
-            self.add_error("to", _("The end is earlier than the beginning."))
+        since, until = self.bounds("from", "to")
+        self.cleaned_data |= {"since": since, "until": until}
 
     def filters(self) -> Filters:
         """The filters for the timeline. An invalid condition is left out; the form shows why."""
