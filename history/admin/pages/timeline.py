@@ -54,7 +54,8 @@ def _respond(request: HttpRequest, reader: Reader, source: ShownTimeline) -> Htt
     form = FilterForm(request.GET, kinds=kinds, here=zone.of(request))
     token = request.GET.get(PAGE) or None
     found, token, notes = _read(reader, source, form, token)
-    plain = token is None and not form.applied
+    wrong = form.refused and not form.applied  # nothing is shown
+    plain = token is None and not form.applied and not wrong
     newest = _newest(reader, source)
     heads.remember(request, source.entity, source.id)
     kept = form.parameters()
@@ -97,13 +98,13 @@ def _respond(request: HttpRequest, reader: Reader, source: ShownTimeline) -> Htt
                 (name, where, links.with_path(address, where, kept)) for name, where in form.meant
             ],
             "chips": form.chips(address),
-            "files": take_away.links(address, kept, token),
+            "files": [] if wrong else take_away.links(address, kept, token),
             "groups": folded(cards.build(found.versions)),
             "newer_poll": _poll(source, found) if plain else "",
             **(_picture(request, reader, source, address, members) if token is None else {}),
             "known_authors": by_name(each.author for each in found.versions),
             "known_services": by_name(each.service for each in found.versions),
-            "at_start": found.next_token is None and not form.applied and not form.refused,
+            "at_start": found.next_token is None and not form.applied and not wrong,
         },
         status=400 if as_file else 200,
     )
