@@ -8,7 +8,6 @@ from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 from urllib.parse import urlencode
-from zoneinfo import ZoneInfo
 
 from django import forms
 from django.contrib import admin
@@ -25,7 +24,6 @@ from annals.access.journal.words import Action, Outcome
 from history.admin.parts.cards import title
 from history.admin.parts.filter_form import MOMENTS, MomentField, Zoned
 from history.admin.parts.links import PAGE, pages
-from history.base import zone
 from history.entities import ENTITIES, Entity
 from history.requests.worker_shares import BusyError
 
@@ -48,8 +46,8 @@ class FilterForm(Zoned):
     since = MomentField(label=_("From"), required=False, input_formats=MOMENTS)
     until = MomentField(label=_("To"), required=False, input_formats=MOMENTS)
 
-    def __init__(self, data: Any, here: ZoneInfo) -> None:
-        super().__init__(data, here=here)
+    def __init__(self, data: Any) -> None:
+        super().__init__(data)
         kinds = [(entity.name, title(entity)) for entity in ENTITIES]
         field: Any = self.fields["entity"]
         field.choices = [*_ANY, *kinds, (QUARANTINE, Action.QUARANTINE.label)]
@@ -91,7 +89,7 @@ class FilterForm(Zoned):
 def page(request: HttpRequest) -> HttpResponseBase:
     """A page of the journal; with ?format=csv all rows of the filter, if nothing in it is wrong: a
     file does not say that it has more than was asked for."""
-    form = FilterForm(request.GET, zone.of(request))
+    form = FilterForm(request.GET)
     as_csv = request.GET.get("format") == "csv"
     if as_csv and not form.errors:
         return download(form.filters())

@@ -51,7 +51,7 @@ def application(request: HttpRequest, reader: Reader, id: str) -> HttpResponse:
 
 def _respond(request: HttpRequest, reader: Reader, source: ShownTimeline) -> HttpResponse:
     kinds = PARTS if source.whole else [source.entity]
-    form = FilterForm(request.GET, kinds=kinds, here=zone.of(request))
+    form = FilterForm(request.GET, kinds=kinds)
     token = request.GET.get(PAGE) or None
     found, token, notes = _read(reader, source, form, token)
     wrong = form.refused and not form.applied  # nothing is shown
@@ -101,7 +101,7 @@ def _respond(request: HttpRequest, reader: Reader, source: ShownTimeline) -> Htt
             "files": [] if wrong else take_away.links(address, kept, token),
             "groups": folded(cards.build(found.versions)),
             "newer_poll": _poll(source, found) if plain else "",
-            **(_picture(request, reader, source, address, members) if token is None else {}),
+            **(_picture(reader, source, address, members) if token is None else {}),
             "known_authors": by_name(each.author for each in found.versions),
             "known_services": by_name(each.service for each in found.versions),
             "at_start": found.next_token is None and not form.applied and not wrong,
@@ -119,16 +119,11 @@ def _poll(source: ShownTimeline, found: Page) -> str:
 
 
 def _picture(
-    request: HttpRequest,
-    reader: Reader,
-    source: ShownTimeline,
-    address: str,
-    members: Members | None,
+    reader: Reader, source: ShownTimeline, address: str, members: Members | None
 ) -> dict[str, object]:
-    here = zone.of(request)
-    url = activity.versions_of(address, here)
+    url = activity.versions_of(address)
     keys = (members or reader.members(source.id)) if source.whole else None
-    return activity.of_timeline(reader, source.entity, source.id, here, url, keys)
+    return activity.of_timeline(reader, source.entity, source.id, url, keys)
 
 
 def _file(

@@ -1,12 +1,13 @@
 """The filter above a timeline: its form, the checked filters, and the query parameters."""
 
 from collections.abc import Collection, Iterable
-from datetime import UTC, datetime, time, timedelta
+from datetime import UTC, datetime, time, timedelta, tzinfo
 from typing import Any
 from urllib.parse import urlencode
 from zoneinfo import ZoneInfo
 
 from django import forms
+from django.utils import timezone
 from django.utils.translation import get_language, ngettext
 from django.utils.translation import gettext_lazy as _
 
@@ -38,7 +39,7 @@ class MomentField(forms.DateTimeField):
     default_error_messages = {
         "invalid": _("Not understood. Examples: yesterday 12:00; 10.11 9:30; 10 November 2026.")
     }
-    zone = ZoneInfo("UTC")  # of who writes; see Zoned
+    zone: tzinfo = UTC  # of who writes; see Zoned
 
     def to_python(self, value: Any) -> datetime | None:
         given = value.strip() if isinstance(value, str) else value
@@ -49,36 +50,28 @@ class MomentField(forms.DateTimeField):
 
 class Zoned(forms.Form):
     """Moments are in the browser's zone, which annals.js puts into tz; without it in that of the
-    reader: here."""
+    reader."""
 
     tz = forms.CharField(required=False, max_length=64, widget=forms.HiddenInput)
 
-    def __init__(self, *args: Any, here: ZoneInfo = MomentField.zone, **kwargs: Any) -> None:
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self._here = here.key
         self.label_suffix = ""
         self.use_required_attribute = False
 
     def full_clean(self) -> None:
-        name = self._zone(self.data.get("tz", ""))
+        given = self.data.get("tz", "")
+        here = ZoneInfo(given) if given in zone.names() else timezone.get_current_timezone()
         for field in self.fields.values():
             if isinstance(field, MomentField):
-                field.zone = ZoneInfo(name)
+                field.zone = here
         super().full_clean()
-
-    def clean_tz(self) -> str:
-        return self._zone(self.cleaned_data["tz"])
-
-    def _zone(self, given: str) -> str:
-        return given if given in zone.names() else self._here
 
     def moment(self, name: str) -> datetime | None:
         """A cleaned moment in UTC. Raises OverflowError."""
         value: datetime | None = self.cleaned_data.get(name)
-        if value is None:
-            return None
-        zone = ZoneInfo(self.cleaned_data.get("tz") or self._here)
-        return value.replace(tzinfo=zone).astimezone(UTC)
+        field: Any = self.fields[name]
+        return value.replace(tzinfo=field.zone).astimezone(UTC) if value else None
 
     def bounds(self, low: str, high: str) -> tuple[datetime | None, datetime | None]:
         """Two cleaned moments in UTC, None for one that is wrong: its field says why."""

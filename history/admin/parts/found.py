@@ -1,6 +1,6 @@
 """What a search has found, as the rows of a table."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from operator import attrgetter
@@ -62,16 +62,12 @@ def key_title(entity: Entity, key: str) -> str:
     return next((label for label in labels if label), key)
 
 
-def _by_change(found: Iterable[Found], latest: Mapping[str, datetime]) -> list[Found]:
+def _by_change(found: Sequence[Found], latest: Mapping[str, datetime]) -> list[Found]:
     """In the order of Results. An application changes with its children. latest: when they last
     did, by application."""
-    changed = [
-        replace(one, updated_at=max(one.updated_at, latest.get(one.id, one.updated_at)))
-        if one.entity.root
-        else one
-        for one in found
-    ]
-    return sorted(changed, key=attrgetter("position"))
+    changed = {one.id: max(one.updated_at, latest.get(one.id, one.updated_at)) for one in found}
+    moved = (replace(one, updated_at=changed[one.id]) if one.entity.root else one for one in found)
+    return sorted(moved, key=attrgetter("position"))
 
 
 def _hit(one: Found, documents: Mapping[Carrier, Json]) -> dict[str, object]:

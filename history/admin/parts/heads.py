@@ -50,12 +50,12 @@ def context(
     a child to name instead."""
     kind = title(entity)
     tabs = _tabs(entity, id, tab)
-    facts = _facts(reader, newest) if newest else {}
+    facts = _facts(reader, newest, last or newest) if newest else {}
     now = _status(today) if today else ""
     if then and newest and now != _status(newest):
         facts |= {"then": True, "now": now}
     if last:
-        facts |= _named(last) | {"changed": title(last.entity)}
+        facts["changed"] = title(last.entity)
     called = facts.get("title") or f"{kind} {id}"
     return {
         **admin.site.each_context(request),
@@ -80,29 +80,22 @@ def versions(reader: Reader, entity: Entity, id: str, *, whole: bool, **asked: A
     return timeline.page(reader, Query(entity=entity, id=id, **asked))
 
 
-def _facts(reader: Reader, newest: Version) -> dict[str, object]:
-    """compare_from: what the form offers to compare with the newest version. application_id,
-    application_kind, application_url: of a child, else empty."""
+def _facts(reader: Reader, newest: Version, last: Version) -> dict[str, object]:
+    """last: the version to name. compare_from: what the form offers to compare with the newest one.
+    application_id, application_kind, application_url: of a child, else empty."""
     data = _document(reader, newest)
     previous, application = newest.previous_version, newest.product_instance_id
     return {
         "title": headline(data),
         "status": status(data, fields_of(newest.entity)),
         "deleted": newest.type is ChangeType.DELETE,
-        **_named(newest),
+        "version": last.version,
+        "updated_at": last.updated_at,
+        "author": changed_by(last),
         "compare_from": newest.version if previous is None else previous,
         "application_id": application,
         "application_kind": title(root()) if application else "",
         "application_url": links.application(application) if application else "",
-    }
-
-
-def _named(version: Version) -> dict[str, object]:
-    """Which version it is, for the head."""
-    return {
-        "version": version.version,
-        "updated_at": version.updated_at,
-        "author": changed_by(version),
     }
 
 
