@@ -48,7 +48,6 @@ MIDDLEWARE = [
     "django.middleware.security.SecurityMiddleware",
     "whitenoise.middleware.WhiteNoiseMiddleware",
     "annals.observe.requests.RequestLog",
-    "csp.middleware.CSPMiddleware",
     "annals.observe.health.Migrated",
     "annals.access.journal.write.Journal",
     "annals.handling.Deadlines",
@@ -123,7 +122,7 @@ OIDC_MAX_STATES = 4
 
 TRUSTED_PROXIES = address.trusted(ANNALS)
 AUTHENTICATION_BACKENDS = [
-    *(["django.contrib.auth.backends.ModelBackend"] if ANNALS.demo else []),
+    *(["annals.access.local_logins.DemoLogins"] if ANNALS.demo else []),
     "annals.access.local_logins.BreakGlassLogins",
     "annals.access.oidc.backend.ProviderBackend",
 ]
@@ -150,19 +149,10 @@ WHITENOISE_AUTOREFRESH = False
 # More than the request line of gunicorn has room for.
 DATA_UPLOAD_MAX_NUMBER_FIELDS = 2500
 
-CONTENT_SECURITY_POLICY = {
-    "DIRECTIVES": {
-        "default-src": ["'none'"],
-        "script-src": ["'self'"],
-        "style-src": ["'self'"],
-        "img-src": ["'self'", "data:"],
-        "font-src": ["'self'"],
-        "connect-src": ["'self'"],
-        "form-action": ["'self'"],
-        "base-uri": ["'none'"],
-        "frame-ancestors": ["'none'"],
-    }
-}
+CONTENT_SECURITY_POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; font-src 'self';"
+    " img-src 'self' data:; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+)
 SECURE_REFERRER_POLICY = "same-origin"
 SESSION_ENGINE = "annals.access.sessions"
 SESSION_COOKIE_HTTPONLY = True

@@ -51,9 +51,9 @@ class Label:
 
     def text(self, language: str) -> str:
         """The name in this language, else in the other one. language: ru, en-gb."""
-        pair = (self.english, self.russian)
-        first, second = reversed(pair) if language.startswith("ru") else pair
-        return first or second
+        if language.startswith("ru"):
+            return self.russian or self.english
+        return self.english or self.russian
 
 
 @dataclass(slots=True)

@@ -5,7 +5,7 @@ import re
 import time
 from collections.abc import Callable
 from datetime import datetime, timedelta
-from typing import Any, Final
+from typing import Any, Final, Literal
 from urllib.parse import urlencode
 
 from django.conf import settings
@@ -60,12 +60,12 @@ class SessionStore(DatabaseStore):
         return key is not None and KEY.fullmatch(key) is not None
 
 
-def login(id: int) -> User | None:
-    """The user with this id, active or not; None if there is none. By one prepared statement, anew
-    with every request, so that one that is switched off counts at once."""
+def login(key: Any, by: Literal["id", "username"] = "id") -> User | None:
+    """The user with this id or name, active or not; None if there is none. By one prepared
+    statement, anew with every request, so that one that is switched off counts at once."""
     names = [each.attname for each in User._meta.concrete_fields]
-    query = f"SELECT {', '.join(names)} FROM auth_user WHERE id = %s"  # noqa: S608
-    for row in prepared.fetch(query, [Int4(id)]):
+    query = f"SELECT {', '.join(names)} FROM auth_user WHERE {by} = %s"  # noqa: S608
+    for row in prepared.fetch(query, [Int4(key) if by == "id" else key]):
         return User.from_db("default", names, row)
     return None
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import cache, cached_property
-from typing import Any, NamedTuple
+from typing import Any
+
+import msgspec
 
 from history import diff as differ
 from history import labels, people, quarantined
@@ -26,7 +27,7 @@ from history.timeline.row import Located, Pair, VersionRow, parse
 _NOTHING = Diff((), [])
 
 
-class LabelledChange(NamedTuple):
+class LabelledChange(msgspec.Struct, frozen=True):
     """One change with the label of its field; None for a field without a label."""
 
     change: Change
@@ -37,8 +38,7 @@ class LabelledChange(NamedTuple):
         return self.label is not None and self.label.technical
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Made:
+class Made(msgspec.Struct, frozen=True, kw_only=True):
     """Who made a version, and when. updated_at: aware, UTC. service: the one of client_id. author:
     None where the message named nobody."""
 
@@ -50,8 +50,7 @@ class Made:
     author: Author | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Version(Made):
+class Version(Made, frozen=True, kw_only=True):
     """One version of one entity, compared with the version before it.
 
     snapshot: JSON text in UTF-8, as the database gives it; data: the same parsed, not to be
@@ -92,7 +91,7 @@ class Version(Made):
         known = {self.entity.created_at: self.created_at}
         if self.entity.closed_at is not None:
             known[self.entity.closed_at] = self.closed_at
-        return replace(self, snapshot=b"", data=known)
+        return msgspec.structs.replace(self, snapshot=b"", data=known)
 
     @property
     def created_at(self) -> Json:
@@ -257,8 +256,7 @@ def _made(row: VersionRow, authors: Mapping[str, Author]) -> dict[str, Any]:
     }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Origin(Made):
+class Origin(Made, frozen=True, kw_only=True):
     """The version that set a value. exact: False if an older version, which the store does not
     have, may have set it."""
 

@@ -38,7 +38,6 @@ _SAID: Final = (
     _("no kind of entity is declared for topic {topic}"),
     _("PostgreSQL refuses the row by the constraint {name}"),
     _("PostgreSQL refuses the row"),
-    _("{field}, the {name}, {fault}"),
     _("{field} must look like {example}, then Z, an offset such as {offset}, or nothing"),
     # What rows of earlier releases say.
     _("{field} is not written as {example} with Z, an offset as {offset}, or nothing after it"),
@@ -75,7 +74,7 @@ _SAID: Final = (
     _("an object"),
     _("the message {fault}"),
     _("{field} is {fault}"),
-    _("is {fault}"),
+    _("{field}, the {name},"),
 )
 
 

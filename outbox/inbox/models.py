@@ -3,14 +3,15 @@ it is processed, inbox_done the identity of those that are, by day of their proc
 
 from django.db import models
 from django.utils.translation import gettext_lazy as _
+from django.utils.translation import pgettext_lazy
 
 
 class WaitingState(models.TextChoices):
     """New: waits for its turn. Processing: an attempt has begun. Failed: the last attempt failed,
     and there will be another. Dead: there will be none before somebody asks for it."""
 
-    NEW = "new", _("New")
-    PROCESSING = "processing", _("Processing")
+    NEW = "new", pgettext_lazy("message", "New")
+    PROCESSING = "processing", pgettext_lazy("message", "Processing")
     FAILED = "failed", _("Failed")
     DEAD = "dead", _("Dead letter")
 

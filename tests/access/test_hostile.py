@@ -173,7 +173,7 @@ def test_in_production_the_cookies_are_of_this_host_and_no_password_counts(tmp_p
     assert {"Path=/", "Secure"} <= set(cookie.split("; "))
     assert session == "__Host-sessionid"
     assert "ProviderBackend" in backends
-    assert "ModelBackend" not in backends
+    assert "DemoLogins" not in backends
 
 
 def begun(client: Client, issuer: Issuer) -> str:

@@ -134,7 +134,7 @@ def test_keycloaks_administrator_ends_all_sessions_of_a_person(site: Site) -> No
         assert "/admin/login/" in page.url
         assert "next=%2Fadmin%2Fcompleteness%2F" in page.text
     # Of the session that Keycloak named nothing is left, not even a reason.
-    assert sum("Вход завершён" in page.text for page in pages) == 2
+    assert sum("Сеанс завершён" in page.text for page in pages) == 2
 
 
 def test_of_two_sessions_the_one_that_did_not_end_goes_on(site: Site) -> None:

@@ -270,7 +270,7 @@ def test_a_session_ends_when_it_is_idle_or_old(site: Site) -> None:
         age(site.web, seconds, name)
         page = person.get(f"{site.web.url}/admin/completeness/")
         assert urlsplit(page.url).path == "/admin/login/"
-        assert "Вход завершён" in page.text
+        assert "Сеанс завершён" in page.text
         [way] = re.findall(r'href="(/oidc/bank/login/[^"]*)"', page.text)
         back = person.get(f"{site.web.url}{html.unescape(way)}")
         assert back.url == f"{site.web.url}/admin/completeness/"

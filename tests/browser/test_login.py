@@ -98,7 +98,8 @@ def site(running: Site) -> Iterator[Site]:
 def test_in_with_one_provider_out_and_in_with_the_other(site: Site) -> None:
     page = site.page
     page.goto("/admin/completeness/")
-    expect(page.locator(".provider")).to_have_text([f"Вход: {BANK}", f"Вход: {PARTNER}"])
+    said = [f"Войти через «{each}»" for each in (BANK, PARTNER)]
+    expect(page.locator(".provider")).to_have_text(said)
     expect(page.locator("#login-form")).not_to_be_visible()
     site.shot("login")
     page.click(f"text={BANK}")
@@ -128,7 +129,7 @@ def test_who_comes_back_after_a_pause_reads_why_and_gets_to_the_same_page(site: 
     expect(page.locator("#user-tools")).to_contain_text("Петров Михаил")
     age(site.web, 3_700, "annals_seen")
     page.goto("/admin/history/?q=A1")
-    expect(page.locator(".over")).to_contain_text("Вход завершён")
+    expect(page.locator(".over")).to_contain_text("Сеанс завершён")
     site.shot("over")
     if folder := os.environ.get("ANNALS_TEST_PICTURES"):
         in_both(page, f"{folder}/login")  # docs/access.md shows it

@@ -144,7 +144,7 @@ def test_everything_is_reached_with_the_tabulator(visit: Open) -> None:
         reached.add(page.evaluate("document.activeElement.textContent.trim()"))
         outline = page.evaluate("getComputedStyle(document.activeElement).outlineStyle")
         assert outline != "none"
-    assert {"Найти", "Сравнить", "Развернуть всё", "снимок"} <= reached
+    assert {"Найти", "Сравнить", "Развернуть всё", "полностью"} <= reached
 
 
 def test_filters_in_the_browsers_zone(visit: Open) -> None:
@@ -173,7 +173,7 @@ def test_folds_copies_and_compares(visit: Open) -> None:
     page.click(".take [data-copy-from]")
     expect(page.locator(".take [data-copy-from]")).to_have_text("Скопировано")
     note = page.evaluate("navigator.clipboard.readText()")
-    assert "изменено поле «Процентная ставка»: было «118,5 %», стало «119,5 %»" in note.replace(
+    assert "поле «Процентная ставка» изменено: было 118,5 %, стало 119,5 %" in note.replace(
         "\N{NO-BREAK SPACE}", " "
     )
     page.fill("#compare-from", "3")
@@ -285,7 +285,7 @@ def test_the_privacy_officer_unmasks_one_value(visit: Open) -> None:
     expect(clerk.locator(".masks")).to_contain_text("Показать его может ответственный")
     clerk.goto(f"{W1}versions/0/")
     expect(clerk.locator(".masks")).to_be_hidden()
-    page.click("text=снимок >> nth=0")
+    page.click("text=полностью >> nth=0")
     page.click(".unmaskable summary")
     page.click(".unmaskable a")
     expect(page.locator("#id_reason")).to_be_focused()

@@ -116,7 +116,7 @@ def test_pages_lead_to_the_last_and_back(store: Store, support: Client) -> None:
     assert re.findall(r'id="v(\d+)"', middle) == seen[1]
     assert middle.index('rel="next"') < middle.index('rel="prev"')  # the older ones are on the left
     said = text(support.get(f"{A1}?page=v1:nonsense"))
-    assert "Адрес страницы не подходит. Показаны самые новые версии." in said
+    assert "В адресе страницы ошибка. Показаны самые новые версии." in said
     assert "Более новые" not in said
     first = link(middle, "prev")
     assert re.findall(r'id="v(\d+)"', support.get(first).content.decode()) == seen[0]
@@ -131,14 +131,14 @@ def test_a_page_says_how_complete_it_is(documents: Store, support: Client) -> No
     assert "Здесь всё, что отправлено до" in text(support.get(A1))
     assert "notice" not in support.get(A1).content.decode()
     Ledger.objects.update(end_known_at=now - timedelta(minutes=2))
-    assert "Сообщения сейчас не читаются" in text(support.get(A1))
+    assert "Annals сейчас не получает изменения" in text(support.get(A1))
     row.high_watermark = 14
     row.newest_timestamp = now - timedelta(hours=1)
     row.save()
-    assert "Прочитаны ещё не все" in text(support.get(A1))
+    assert "Получены ещё не все изменения" in text(support.get(A1))
     row.halted_at = now
     row.save()
-    assert "Чтение сообщений остановлено" in text(support.get(A1))
+    assert "Annals перестал получать изменения" in text(support.get(A1))
 
 
 def test_an_application_opens_with_its_children(documents: Store, support: Client) -> None:

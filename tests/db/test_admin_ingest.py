@@ -128,6 +128,6 @@ def test_what_is_wrong_comes_first_and_the_rest_is_folded(
     assert "прочитан до конца" not in text(ops.get("/admin/completeness/"))
     Ledger.objects.update(checked_at=old)
     none_reads = text(ops.get("/admin/completeness/"))
-    assert "на момент последней проверки: 1" in none_reads
+    assert "При последней проверке до конца прочитано разделов: 1" in none_reads
     Ledger.objects.filter(partition=3).update(stored=9, checked_at=now)
     assert "прочитан до конца" not in text(ops.get("/admin/completeness/"))

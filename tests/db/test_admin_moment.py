@@ -139,7 +139,7 @@ def test_the_head_says_which_status_was_then(store: Store, support: Client) -> N
     [
         (0, None, "Заявка: в этот момент документа ещё не было."),
         (3, timedelta(minutes=0), "Заявка: в этот момент документа ещё не было."),
-        (3, timedelta(hours=-2), "Версия на этот момент не поступила."),
+        (3, timedelta(hours=-2), "Версия на этот момент не поступала."),
         (3, timedelta(days=-365), "Версии на этот момент удалены: срок их хранения истёк."),
         (3, None, "удалены по сроку хранения или не поступали."),
     ],
@@ -153,7 +153,7 @@ def test_a_moment_with_nothing_is_not_an_unknown_id(
     assert page.status_code == 404
     assert said in text(page)
     assert "Ипотека" in text(page)
-    assert "возможно, он относится к другому виду" not in text(page)
+    assert "возможно, это документ другого вида" not in text(page)
     old = text(support.get("/admin/at/B1/?time=2000-01-01"))
     assert re.search(r"Версии хранятся с \d\d\.\d\d\.20\d\d: более ранние", old)
     assert f'value="{T0 - timedelta(minutes=60):%Y-%m-%dT%H:%M:%S}"' in page.content.decode()
@@ -228,8 +228,8 @@ def test_what_may_be_in_the_archive(store: Store, support: Client, settings: Any
     created = clock.now() - timedelta(days=200)
     store.add("A1", 7, {"createdAt": created.isoformat()}, 0)
     for address, said in (
-        (f"{A1}versions/3/", "Возможно, версия 3 в архиве. Администратор Annals"),
-        (A1, "Более ранние версии в архиве. Администратор Annals"),
+        (f"{A1}versions/3/", "Возможно, версия 3 в архиве. Дни из архива может вернуть"),
+        (A1, "Более ранние версии в архиве. Дни из архива может вернуть администратор"),
         (f"/admin/at/A1/?time={T0.date() - timedelta(days=100)}", "на этот момент в архиве."),
         ("/admin/history/product-instance/A5/", "Возможно, документ есть в архиве."),
     ):
@@ -242,7 +242,7 @@ def test_what_could_not_be_stored_is_found_by_its_document(store: Store, support
     for address in ("/admin/history/?q=Q1", "/admin/history/product-instance/Q1/"):
         said = text(support.get(address))
         assert "Версия 3 пришла" in said
-        assert "находится в карантине: неверный updatedAt." in said
+        assert "попала в карантин: неверное время изменения (updatedAt)." in said
     assert "в карантине" not in text(support.get("/admin/history/?q=Q2"))
 
 

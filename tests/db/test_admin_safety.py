@@ -230,7 +230,7 @@ def test_a_page_draws_a_limited_number_of_values(
     page = support.get(A1)
     assert page.status_code == 200
     assert page.content.count(b"<dt>") < 5_000
-    assert re.search(r"ещё \d+ в снимке", text(page))
+    assert re.search(r"ещё \d+ — в полной версии", text(page))
 
 
 def test_a_long_text_is_sent_in_part_and_the_file_has_all(store: Store, support: Client) -> None:
@@ -241,7 +241,7 @@ def test_a_long_text_is_sent_in_part_and_the_file_has_all(store: Store, support:
     for address in (A1, WHOLE, f"{A1}state/", f"{A1}compare/?from=0&to=1", version):
         page = support.get(address).content.decode()
         assert len(page) < 120_000, address
-        assert re.search("знак(а|ов)? — в снимке", page), address
+        assert re.search("знак(а|ов)? — в полной версии", page), address
     shown = support.get(f"{version}?as=json").content.decode()
     assert len(shown) < 300_000
     assert re.search("знак(а|ов)? — в файле", shown)

@@ -24,7 +24,7 @@ def test_several_ids_are_listed(documents: Store, support: Client) -> None:
     said = text(page)
     assert "Ипотека" in said
     assert "Рожков Олег" in said
-    assert "Не найдено за срок хранения (1): NO1" in said
+    assert "За срок хранения не найдено (1): NO1" in said
     assert f'href="{WHOLE}"' in page.content.decode()
 
 
@@ -152,7 +152,7 @@ def test_nothing_found_says_what_can_be_searched(documents: Store, support: Clie
     for query in ("", "NO1", "x" * 300, "\x00"):
         page = support.get("/admin/history/", {"q": query})
         assert page.status_code == 200
-        assert "Что можно искать" in text(page)
+        assert "По чему можно искать" in text(page)
 
 
 def test_a_search_by_name_says_what_is_not_searched(documents: Store, support: Client) -> None:

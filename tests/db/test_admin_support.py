@@ -42,7 +42,7 @@ def test_the_first_page_says_what_happened_to_what_was_opened(
     support.get(WHOLE)
     said = text(support.get("/admin/"))
     assert "Ипотека" in said
-    assert "Иванов Михаил · изменено поле «Ставка»: было «17,9 %», стало «16,5 %»" in said
+    assert "Иванов Михаил · поле «Ставка» изменено: было 17,9 %, стало 16,5 %" in said
     tomorrow = Client()
     tomorrow.force_login(User.objects.get(username="support"))
     assert "Недавно открытые" in text(tomorrow.get("/admin/"))
@@ -226,6 +226,7 @@ def test_versions_in_a_row_that_changed_nothing_are_folded(store: Store, support
     folded = page[page.index('class="folded"') : page.index("</details></li>")]
     assert re.findall(r'id="v(\d+)"', folded) == ["5", "4", "3"]
     assert "3 версии без изменений по существу" in folded
+    assert "изменение" not in text(support.get(A1, {"as": "note"}))
 
 
 def test_what_is_shown_is_taken_away(documents: Store, support: Client) -> None:
@@ -237,7 +238,7 @@ def test_what_is_shown_is_taken_away(documents: Store, support: Client) -> None:
     assert rows[0] == ["Адрес", f"http://testserver{A1}?author=x.unknown"]
     assert rows[1] == ["Фильтр", "Сотрудник: x.unknown"]
     assert rows[2] == ["Часовой пояс", "Europe/Moscow"]
-    assert rows[3][0] == "Данные полны до"
+    assert rows[3][0] == "Всё учтено до"
     assert rows[6][-3:] == ["Поле", "Было", "Стало"]
     assert rows[7][-3:] == ["Ставка", "18,4\N{NO-BREAK SPACE}%", "17,9\N{NO-BREAK SPACE}%"]
     assert len(rows) == 8
@@ -249,14 +250,12 @@ def test_a_note_for_the_client_is_in_plain_words(documents: Store, support: Clie
     support.cookies["annals_zone"] = "moscow"
     said = support.get(WHOLE, {"as": "note"}).content.decode()
     at = T0 + timedelta(minutes=1, hours=3)
-    changed = (
-        "изменено поле «Ставка»: было «18,4\N{NO-BREAK SPACE}%», стало «17,9\N{NO-BREAK SPACE}%»."
-    )
+    changed = "поле «Ставка» изменено: было 18,4\N{NO-BREAK SPACE}%, стало 17,9\N{NO-BREAK SPACE}%."
     with translation.override("ru"):
         days = date_format(at, "j E Y")
     assert said.startswith(f"Заявка A1 Ипотека, {days}\n\n")
-    assert f"{days} в {at:%H:%M}, Заявка: {changed}" in said
-    assert "Участник Рожков Олег: создание." in said
+    assert f"{days} в {at:%H:%M}. Заявка — {changed}" in said
+    assert "Участник Рожков Олег. Событие: создание." in said
     assert "Часовой пояс: Europe/Moscow" in said
 
 
@@ -268,16 +267,17 @@ def test_a_login_in_a_field_is_shown_as_the_name(documents: Store, support: Clie
     found = support.get(A1).content.decode()
     assert '<span class="text" title="&quot;m.ivanov&quot;">Иванов Михаил</span>' in found
     assert '<span class="text" title="&quot;nobody&quot;">nobody</span>' in found
-    assert "«Начальник»: было «Иванов Михаил», стало" in text(support.get(A1, {"as": "note"}))
+    note = text(support.get(A1, {"as": "note"}))
+    assert "«Начальник» изменено: было «Иванов Михаил», стало" in note
 
 
 def test_items_of_lists_are_no_fields(store: Store, support: Client) -> None:
     for number, items in enumerate(([], [{"pid": "1", "name": "Полис"}], [])):
         store.add("A1", number, {"list": items, "tags": ["x"][:number]}, number)
     said = text(support.get(A1, {"as": "note"}))
-    assert "добавлен элемент «list › Полис»: «Полис (2 поля)»." in said
-    assert "удалён элемент «list › Полис», было" not in said
-    assert "добавлен элемент «tags › № 1»: «x»." in said
+    assert "в «list» добавлен элемент: «Полис»." in said
+    assert "из «list» удалён элемент: «Полис»." in said
+    assert "в «tags» добавлен элемент: «x»." in said
 
 
 def test_documents_of_one_name_are_told_apart(documents: Store, support: Client) -> None:
@@ -309,12 +309,12 @@ def test_moments_are_taken_away_in_the_zone_of_the_file(store: Store, support: C
     note = support.get(A1, {"as": "note"}).content.decode()
     for each in shown:
         assert f";{each}" in csv_rows
-        assert f"«{each}»" in note
+        assert f" {each}" in note
     assert "UTC" not in note.partition("99.99.2026")[0]
     assert "99.99.2026 00:00 UTC" in note  # no such day: as it is stored
     last = "2026-11-26T10:03:00Z"
     store.add("A1", 5, {"closedAt": last}, 5)
-    assert "стало «26.11.2026 13:03:00»" in text(support.get("/admin/"))
+    assert "стало 26.11.2026 13:03:00" in text(support.get("/admin/"))
 
 
 def test_what_is_taken_away_says_where_versions_are_missing(store: Store, support: Client) -> None:
@@ -330,14 +330,14 @@ def test_what_is_taken_away_says_where_versions_are_missing(store: Store, suppor
         assert [each["Версия"] for each in changes] == ["5", "4", "", "0"]
         assert changes[2].keys() == changes[1].keys()
         said = changes[2]["Что произошло"]
-        assert re.fullmatch(f"Версия 3 пришла .* в 12:00 и находится в карантине: .* {gap}", said)
+        assert re.fullmatch(f"Версия 3 пришла .* в 12:00 и попала в карантин: .* {gap}", said)
         assert list(changes[2].values())[1:3] == ["Заявка", "A1"]
         rows = support.get(address, {"as": "csv"}).content.decode().splitlines()
         assert [said in row for row in rows[-4:]] == [False, False, True, False]
         note = support.get(address, {"as": "note"}).content.decode().splitlines()
         place = note.index(f"Заявка: {said}")
         assert "создание" in note[place - 1]
-        assert re.match(r"Не позднее \d+ .* в \d\d:\d\d, Заявка: .* стало «4»", note[place + 1])
+        assert re.match(r"Не позднее \d+ .* в \d\d:\d\d\. Заявка — .* стало 4", note[place + 1])
         with zipfile.ZipFile(io.BytesIO(support.get(address, {"as": "xlsx"}).content)) as book:
             assert gap in book.read("xl/sharedStrings.xml").decode()
 
@@ -353,8 +353,8 @@ def test_a_note_has_no_iso_dates_and_no_signs_of_masked_values(
         hidden = token(b"key", "/phone", str(number))
         store.add("A1", number, {"phone": hidden}, number * 24 * 60)
     said = support.get(A1, {"as": "note"}).content.decode()
-    assert ": изменено поле «phone».\n" in said
-    assert "Данные полны до: 27 ноября 2026 в 01:03\n" in said
+    assert " — поле «phone» изменено.\n" in said
+    assert "Всё учтено до: 27 ноября 2026 в 01:03\n" in said
     assert not re.search(r"\d{4}-\d\d", said)
     assert re.match(r"Заявка A1, \d+ \w+ \d{4} – \d+ \w+ \d{4}\n\n", said)
     assert "2026-11-27 01:03:05" in support.get(A1, {"as": "csv"}).content.decode()
@@ -407,7 +407,7 @@ def test_the_moment_page_has_a_bound(documents: Store, support: Client) -> None:
         documents.add(f"T{number:03}", 0, {"name": f"Задача {number}"}, 3, entity="product-task")
     page = support.get("/admin/at/A1/")
     assert page.content.decode().count('class="comparison part"') == 200
-    assert "Ещё 12 документов здесь не показаны." in text(page)
+    assert "Ещё 12 документов здесь не показано." in text(page)
 
 
 def test_a_page_that_is_not_there_has_a_search_box(support: Client) -> None:

@@ -44,7 +44,7 @@ def test_the_snapshot_of_a_card_is_that_of_the_card(twins: Store, support: Clien
     assert ["younger" in text(page) for page in pages] == [True, False]
     assert ["older" in text(page) for page in pages] == [False, True]
     for page, other in zip(pages, reversed(shown), strict=True):
-        assert "Номер версии 6 дан дважды" in text(page)
+        assert "Номер 6 есть и у другой версии" in text(page)
         assert other.removesuffix(JSON) in links(page.content.decode(), "/versions/6/")
         download = links(page.content.decode(), "download=1")
         plain = html.unescape(re.sub(r"<[^>]*>", "", page.content.decode()))
@@ -56,10 +56,10 @@ def test_the_timeline_says_that_a_number_was_given_twice(
     address: str, twins: Store, support: Client
 ) -> None:
     page = support.get(address)
-    assert text(page).count("Номер версии 6 дан дважды.") == 2
-    assert "Номер версии 7 дан дважды" not in text(page)
+    assert text(page).count("Номер 6 есть и у другой версии.") == 2
+    assert "Номер 7 есть" not in text(page)
     filtered = support.get(address, {"path": "/rate", "from": f"{minute(40):%Y-%m-%dT%H:%M}"})
-    assert text(filtered).count("Номер версии 6 дан дважды.") == 1
+    assert text(filtered).count("Номер 6 есть и у другой версии.") == 1
     (both,) = [each for each in links(page.content.decode(), "from=6") if "to=6" in each]
     assert {"older", "younger"} <= set(text(support.get(both)).split())
 
@@ -67,7 +67,7 @@ def test_the_timeline_says_that_a_number_was_given_twice(
 def test_without_a_moment_it_is_the_younger_one(twins: Store, support: Client) -> None:
     for address in (f"{A1}versions/6/", f"{A1}versions/6/?at=nonsense"):
         assert "younger" in text(support.get(address))
-    assert "дан дважды" not in text(support.get(f"{A1}versions/7/"))
+    assert "есть и у другой версии" not in text(support.get(f"{A1}versions/7/"))
     gone = support.get(f"{A1}versions/6/?at=2001-01-01T00:00:00Z")
     assert gone.status_code == 404
     assert "Версии 6 в хранилище нет" in text(gone)
@@ -75,11 +75,11 @@ def test_without_a_moment_it_is_the_younger_one(twins: Store, support: Client) -
 
 def test_both_are_compared(twins: Store, support: Client) -> None:
     same = support.get(f"{A1}compare/?from=6&to=6")
-    assert "Номер версии 6 дан дважды" in text(same)
+    assert "Номер 6 есть и у другой версии" in text(same)
     _swapped, both = links(same.content.decode(), "fromAt=")
     compared = support.get(both)
     assert "Процентная ставка older younger" in text(compared)
-    assert "дан дважды" not in text(compared)
+    assert "есть и у другой версии" not in text(compared)
     (swapped,) = links(compared.content.decode(), "fromAt=")
     assert "Процентная ставка younger older" in text(support.get(swapped))
 

@@ -71,10 +71,10 @@ def test_the_calendar(tables: None, client: Client, settings: Settings) -> None:
         assert f'class="{state}" href="?day={day}#day"' in page
     said = text(client.get("/admin/days/"))
     assert "не разобрано в карантине: 1" in said
-    assert f"удержан не дольше чем до {held + timedelta(days=10):%d.%m.%Y}" in said
+    assert f"хранится не дольше чем до {held + timedelta(days=10):%d.%m.%Y}" in said
     said = text(client.get("/admin/days/", {"day": str(sealed)}))
     assert "опечатан и проверен" in said
-    assert f"удаление после {sealed + timedelta(days=3):%d.%m.%Y}" in said
+    assert f"будет удалён после {sealed + timedelta(days=3):%d.%m.%Y}" in said
     assert "12 345" in text(client.get("/admin/days/", {"day": str(archived)})).replace(
         "\N{NO-BREAK SPACE}", " "
     )
@@ -100,9 +100,9 @@ def test_what_is_overdue_is_not_called_next(tables: None, client: Client) -> Non
     connection.cursor().execute(f"SET ROLE {WEB}")  # which reads no partition
     try:
         said = text(client.get("/admin/days/"))
-        assert re.search(f"Ещё не упакованы {day:%d.%m.%Y} Заявка : .*ни разу не читался", said)
+        assert re.search(f"Ещё не упаковано {day:%d.%m.%Y} Заявка : .*ни разу не читался", said)
         said = text(client.get("/admin/days/", {"day": str(day)}))
-        assert f"упаковка: пора с {day + timedelta(days=3):%d.%m.%Y}; печать после" in said
+        assert f"упаковка — пора с {day + timedelta(days=3):%d.%m.%Y}; будет опечатан после" in said
     finally:
         connection.cursor().execute("RESET ROLE")
     for topic in BY_TABLE[TABLE].topics:

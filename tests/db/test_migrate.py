@@ -203,7 +203,7 @@ def test_a_web_on_tables_that_are_not_migrated_says_so_until_they_are() -> None:
     client = Client()  # as a new process: it has not seen the tables yet
     for path, said in (
         ("/api/v1/completeness", "the database is not at the version of this release yet"),
-        ("/admin/", "база данных ещё не приведена к версии этого выпуска"),
+        ("/admin/", "база данных ещё не обновлена до этой версии Annals"),
     ):
         answer = client.get(path, headers={"Accept-Language": "en"})
         assert answer.status_code == 503

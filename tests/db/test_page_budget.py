@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
+import msgspec
 import pytest
 from django.contrib.auth.models import User
 from django.db import transaction
@@ -19,16 +20,7 @@ from history import labels, timeline
 from history.entities import BY_NAME, ROOT
 from history.models import FieldLabel
 from history.record import ChangeType
-from history.timeline import (
-    ApplicationQuery,
-    Filters,
-    Order,
-    Page,
-    Query,
-    Sort,
-    Version,
-    budget,
-)
+from history.timeline import ApplicationQuery, Filters, Order, Page, Query, Sort, Version, budget
 from history.timeline.sources import statements
 from tests.db.calls import got
 from tests.db.store import HOST, Store, minute
@@ -128,7 +120,8 @@ def no_token_leads_nowhere(found: Sequence[Page]) -> None:
 
 def content(found: Sequence[Page]) -> list[Version]:
     """All versions, without what a smaller budget makes different in them."""
-    return [replace(each, listed=0, size=0) for page in found for each in page.versions]
+    versions = (each for page in found for each in page.versions)
+    return [msgspec.structs.replace(each, listed=0, size=0) for each in versions]
 
 
 TWINS = [Made(1, 0, "anna", 0), Made(1, 4, "anna", 1), Made(2, 2, "anna", 2)]

@@ -5,6 +5,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from django.conf import settings
 from django.contrib.auth.models import User
@@ -20,13 +21,7 @@ from history.entities import BY_NAME, ROOT
 from history.models import FieldLabel
 from history.partitions.maintain import maintain
 from history.partitions.plan import Policy
-from history.timeline import (
-    Absence,
-    NoVersionError,
-    Query,
-    Version,
-    page,
-)
+from history.timeline import Absence, NoVersionError, Query, Version, page
 from history.timeline.row import Read
 from history.timeline.sources.tables import Tables
 from tests.db.partitioned import raw
@@ -68,7 +63,7 @@ def everything(**asked: Any) -> list[Version]:
     token = None
     while True:
         shown = page(HOST, Query(entity=ROOT, id="A1", page_size=4, page_token=token, **asked))
-        found += (dataclasses.replace(version, older=None) for version in shown.versions)
+        found += (msgspec.structs.replace(each, older=None) for each in shown.versions)
         token = shown.next_token
         if token is None:
             return found

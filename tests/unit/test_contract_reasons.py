@@ -13,6 +13,7 @@ from history.daily.window import Window
 from history.entities import BY_NAME, ENTITIES
 from ingest.quarantine.details import in_words
 from ingest.source.decode import Reason, Rejected, decode
+from ingest.source.envelope import placed
 from scripts import message_schema as contract
 from scripts import pages as docs
 from scripts.contract_page import BREACHES, good, value
@@ -35,8 +36,11 @@ def test_the_example_has_its_reason(reason: Reason) -> None:
     with pytest.raises(Rejected) as caught:
         decode(message(value(example), topic=CHILD), WINDOW)
     assert caught.value.reason is reason
+    detail = caught.value.detail
+    places = {name: f"/at/{name}" for name in re.findall("`([A-Za-z]+)`", detail)}
     with override("ru"):
-        said = re.sub("<code>.*?</code>|JSON|UTF-8|null", "", in_words(caught.value.detail))
+        both = f"{in_words(detail)} {in_words(placed(detail, places))}"
+    said = re.sub(r"<code>.*?</code>|JSON|UTF-8|null|\([A-Za-z]+\)", "", both)
     assert not re.search(r"[a-z]{3}", said), said
 
 

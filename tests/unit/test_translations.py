@@ -29,7 +29,8 @@ FILES = [path for language in TRANSLATED for path in catalogues(language)]
 FORMS = re.compile(r"nplurals=(\d)")
 STRING = r'((?:"(?:[^"\\]|\\.)*"\s*)+)'
 ENTRY = re.compile(
-    rf"^msgid {STRING}(?:msgid_plural {STRING})?((?:^msgstr(?:\[\d\])? {STRING})+)", re.MULTILINE
+    rf"(?m)^(?:msgctxt {STRING})?msgid {STRING}(?:msgid_plural {STRING})?"
+    rf"((?:^msgstr(?:\[\d\])? {STRING})+)"
 )
 TRANSLATION = re.compile(rf"^msgstr(?:\[(\d)\])? {STRING}", re.MULTILINE)
 SCRIPTED = re.compile(r"%\((\w+)\)s")
@@ -37,10 +38,10 @@ SCRIPTED = re.compile(r"%\((\w+)\)s")
 
 def entries(path: Path) -> Iterator[tuple[str, list[str]]]:
     """Each message of a .po file with its translations: one, or one for each plural form."""
-    for identity, _, translations, _ in ENTRY.findall(path.read_text()):
+    for context, text, _, translations, _ in ENTRY.findall(path.read_text()):
         texts = [_unquoted(found[1]) for found in TRANSLATION.findall(translations)]
-        if _unquoted(identity):
-            yield _unquoted(identity), texts
+        if _unquoted(text):
+            yield "\x04".join(_unquoted(each) for each in (context, text) if each), texts
 
 
 def _unquoted(lines: str) -> str:
@@ -71,7 +72,7 @@ def test_all_is_translated_and_compiled(path: Path) -> None:
             assert (translated if len(texts) > 1 else compiled.gettext(identity)) == text
 
 
-FUNCTIONS = {"_", "gettext", "gettext_lazy", "gettext_noop", "ngettext", "ngettext_lazy"}
+FUNCTION = re.compile(r"_|[np]?gettext(_lazy|_noop)?")
 # What Django's templatize makes of {% translate %} and {% blocktranslate %}: gettext(u'text').
 TEMPLATE_CALL = re.compile(r"""\bn?gettext\((u?(?:'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"))""")
 
@@ -79,10 +80,10 @@ TEMPLATE_CALL = re.compile(r"""\bn?gettext\((u?(?:'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\
 def of_code(path: Path) -> Iterator[str]:
     """The texts of a Python file that are to be translated; of plurals the singular."""
     for node in ast.walk(ast.parse(path.read_text())):
-        if isinstance(node, ast.Call) and _name(node.func) in FUNCTIONS:
-            first = node.args[0]
-            if isinstance(first, ast.Constant) and isinstance(first.value, str):
-                yield first.value
+        if isinstance(node, ast.Call) and FUNCTION.fullmatch(_name(node.func)):
+            texts = node.args[: 2 if _name(node.func).startswith("p") else 1]
+            if all(isinstance(each, ast.Constant) for each in texts):
+                yield "\x04".join(map(ast.literal_eval, texts))
 
 
 def _name(function: ast.expr) -> str:

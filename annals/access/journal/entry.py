@@ -129,7 +129,8 @@ def _outcome(response: HttpResponseBase) -> Outcome:
         return Outcome.REFUSED
     if status >= 400:
         return Outcome.FAILED
-    login = urlsplit(response.headers.get("Location", "")).path == reverse("admin:login")
+    target = response.headers.get("Location")
+    login = target is not None and urlsplit(target).path == reverse("admin:login")
     return Outcome.REFUSED if login else Outcome.SHOWN
 
 

@@ -36,9 +36,7 @@ class MomentField(forms.DateTimeField):
     """Also as people write it; see moment_words. Its text field is the same in every browser."""
 
     widget = forms.TextInput(attrs={"autocomplete": "off", "placeholder": _("yesterday 12:00")})
-    default_error_messages = {
-        "invalid": _("Not understood. Examples: yesterday 12:00; 10.11 9:30; 10 November 2026.")
-    }
+    default_error_messages = {"invalid": _("Not a date. Write 26.11.2026 12:00 or yesterday 12:00")}
     zone: tzinfo = UTC  # of who writes; see Zoned
 
     def to_python(self, value: Any) -> datetime | None:

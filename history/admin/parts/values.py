@@ -13,7 +13,7 @@ import msgspec
 from django.utils.formats import get_format
 from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _
-from django.utils.translation import ngettext
+from django.utils.translation import ngettext, pgettext
 
 from history import masking
 from history.admin.parts.headline import Fields
@@ -152,7 +152,7 @@ ABSENT = Value("absent", "—")
 def readable(value: "Json | msgspec.Raw", fields: Fields, path: str, depth: int = 0) -> Value:
     """A value for a person. path: where it is in the snapshot; the catalogue goes by this."""
     if value is None:
-        return Value("null", _("empty"), "null")
+        return Value("null", pgettext("value", "empty"), "null")
     if value is True or value is False:
         return Value("flag", _("yes") if value else _("no"), str(value).lower())
     if isinstance(value, str):
@@ -161,12 +161,10 @@ def readable(value: "Json | msgspec.Raw", fields: Fields, path: str, depth: int 
         return _number(value, fields, path)
     if isinstance(value, msgspec.Raw):  # a document that Python cannot hold
         return _long(bytes(value).decode(), fields)
-    if not value:
-        return Value(
-            "null",
-            _("empty list") if isinstance(value, list) else _("no fields"),
-            "[]" if isinstance(value, list) else "{}",
-        )
+    if value == []:
+        return Value("null", _("empty list"), "[]")
+    if value == {}:
+        return Value("null", _("no fields"), "{}")
     if depth >= MAX_DEPTH:
         return _long(dumps(value).decode(), fields)
     if isinstance(value, list):

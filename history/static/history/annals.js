@@ -39,7 +39,7 @@
             ? time : `${date.format(moment)}, ${time}`;
         const shown = { clock: time, date: date.format(moment), near };
         element.textContent = shown[element.dataset.when] || `${date.format(moment)}, ${time}`;
-        element.dataset.day = day.format(moment);
+        element.dataset.day = day.format(moment).replace(/\sг\.$/, "");
     };
 
     const addDayHeadings = (list) => {

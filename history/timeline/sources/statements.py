@@ -194,24 +194,24 @@ def conditions(filters: Filters) -> Values:
     return given | {f"any_{name}": getattr(filters, name) is None for name in given}
 
 
-# Only keys are sorted, so that only the shown bodies are read. stored_at is bounded alone, for only
-# then does PostgreSQL leave partitions out.
-_PAGE = """
-    SELECT page.*, body.data, body.packed, body.unpacked FROM (
-        SELECT version, updated_at, type, client_id, author, product, id, in_block, position,
-            stored_at, stored_version
-        FROM {versions} AS stored
-        WHERE id = %(id)s AND stored_at >= %(low)s AND stored_at < %(high)s
-          AND updated_at >= %(since)s AND updated_at < %(until)s AND ({key}) {sign} ({after})
-          {filters}
-        ORDER BY {ordered} LIMIT %(limit)s
-    ) AS page
+# stored_at is bounded alone, for only then does PostgreSQL leave partitions out.
+_SHOWN = """
+    SELECT version, updated_at, type, client_id, author, product, id, in_block, position,
+        stored_at, stored_version {bodies}
+    FROM {versions} AS stored
+    WHERE id = %(id)s AND stored_at >= %(low)s AND stored_at < %(high)s
+      AND updated_at >= %(since)s AND updated_at < %(until)s AND ({key}) {sign} ({after}) {filters}
+    ORDER BY {ordered} LIMIT %(limit)s
+"""
+# Only keys are sorted, so that only the shown bodies are read.
+_PAGE = f"""
+    SELECT page.*, body.data, body.packed, body.unpacked FROM ({_SHOWN}) AS page
     CROSS JOIN LATERAL (
-        SELECT data, packed, unpacked FROM {table}
+        SELECT data, packed, unpacked FROM {{table}}
         WHERE id = %(id)s AND updated_at = page.stored_at AND version = page.stored_version LIMIT 1
     ) AS body
-    ORDER BY {ordered}
-"""
+    ORDER BY {{ordered}}
+"""  # noqa: S608 - constants
 
 # The rows that have the newest versions below a place, where nothing else is asked of these: as
 # many rows that are below it, and the blocks of its day that only begin below it.
@@ -320,10 +320,10 @@ def of_entity(entity: Entity, sort: Sort, order: Order, below: bool) -> str:
     """The statement of a page. below: of the rows of _BELOW."""
     names = ["updated_at", "version"] if sort is Sort.UPDATED_AT else ["version", "updated_at"]
     words = _order(names, order)
-    if below:
+    if below:  # few rows: their bodies come with them, and no partition is searched again
         rows = sql(_BELOW, entity, **words | {"owner": "id"})
-        words["versions"] = stored.versions(entity, rows)
-    return sql(_PAGE, entity, filters=FILTERS, **words)
+        words |= {"versions": stored.versions(entity, rows), "bodies": ", data, packed, unpacked"}
+    return sql(_SHOWN if below else _PAGE, entity, filters=FILTERS, **{"bodies": ""} | words)
 
 
 @cache

@@ -13,28 +13,27 @@ from history.admin.parts.cards import fields_of, kind_text, older_text, title
 from history.admin.parts.change_rows import ChangeRow, change_rows, ordered
 from history.admin.parts.headline import headline
 from history.admin.parts.values import Value
+from history.record import ChangeType
 from history.timeline import Version
 
 MOST = 40  # changes of one version
 
 
 def of_version(version: Version, zone: ZoneInfo) -> Iterator[str]:
-    """What is missing before it, then a sentence for each change of a field that is not technical;
-    one for a version without."""
+    """What is missing before it, then a sentence for each change of a field that is not technical.
+    None for an update without: it says nothing to a client."""
     if lost := missing(version, zone):
         yield f"{_subject(version)}: {lost}"
     at, subject = moment(version.updated_at, zone), _subject(version)
     plain = rows(version)
     if plain and version.missing:
         at = _("Not later than {day}").format(day=at)
-    if not plain:
-        yield _("{day}, {subject}: {what}.").format(
-            day=at, subject=subject, what=kind_text(version.type)
-        )
+    if not plain and (version.type is not ChangeType.UPDATE or version.previous_version is None):
+        text = _("{day}, {subject}: {what}.")
+        yield text.format(day=at, subject=subject, what=kind_text(version.type))
     for row in plain:
-        masked = "masked" in (row.old.form, row.new.form)  # its signs say nothing to a client
-        said = _("“{field}” changed").format(field=_field(row)) if masked else change(row, zone)
-        yield _("{day}, {subject}: {change}.").format(day=at, subject=subject, change=said)
+        text = _("{day}, {subject}: {change}.")
+        yield text.format(day=at, subject=subject, change=change(row, zone))
 
 
 def _subject(version: Version) -> str:
@@ -68,21 +67,25 @@ def rows(version: Version) -> Sequence[ChangeRow]:
 
 def change(row: ChangeRow, zone: ZoneInfo) -> str:
     """One change, without a full stop."""
+    field = " › ".join((*row.trail, row.label))
+    old, new = _said(row.old, zone), _said(row.new, zone)
+    if row.kind not in ("added", "removed"):
+        text = _("“{field}” changed from {old} to {new}") if old and new else _("“{field}” changed")
+        return text.format(field=field, old=old, new=new)
+    named = bool(row.item and row.trail and not row.note)  # the label is that of the item
+    if named:
+        field = " › ".join(row.trail)
     if row.kind == "added":
-        text = _("item “{field}” added: {new}") if row.item else _("“{field}” added: {new}")
-    elif row.kind == "removed":
-        text = _("item “{field}” removed: {old}") if row.item else _("“{field}” removed: {old}")
+        text = _("item added to “{field}”") if row.item else _("“{field}” added")
     else:
-        text = _("“{field}” changed from {old} to {new}")
-    return text.format(field=_field(row), old=_said(row.old, zone), new=_said(row.new, zone))
-
-
-def _field(row: ChangeRow) -> str:
-    return " › ".join((*row.trail, row.label))
+        text = _("item removed from “{field}”") if row.item else _("“{field}” removed")
+    value = old or new or (_said(Value("text", row.label), zone) if named else "")
+    return text.format(field=field) + (f": {value}" if value else "")
 
 
 def _said(value: Value, zone: ZoneInfo) -> str:
-    if value.form in ("absent", "null"):
-        return _("empty")
+    """Words in quotes; empty where a client learns nothing: signs of a mask, counts of fields."""
+    if value.form in ("absent", "masked", "list", "object"):
+        return ""
     text = value.head if value.form == "long" else value.in_zone(zone)
-    return _("“{text}”").format(text=text) if text else _("several values")
+    return _("“{text}”").format(text=text) if value.form in ("text", "long", "flag") else text

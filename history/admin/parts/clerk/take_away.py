@@ -13,12 +13,12 @@ from django.http import HttpRequest, HttpResponse
 from django.utils.http import content_disposition_header
 from django.utils.text import get_valid_filename
 from django.utils.translation import gettext as _
+from django.utils.translation import pgettext
 
 from history.admin.parts.cards import kind_text, title
 from history.admin.parts.change_rows import ChangeRow
 from history.admin.parts.clerk import sentences
 from history.admin.parts.links import PAGE
-from history.admin.parts.values import Value
 from history.base import zone
 from history.base.plain_text import no_formula
 from history.complete_to import Completeness
@@ -76,7 +76,7 @@ def head(
         (_("Filter"), conditions or _("none")),
         (_("Time zone"), here.key),
         (_("Complete up to"), upto or "?"),
-        (_("Versions"), _older(page)),
+        (pgettext("count", "Versions"), _older(page)),
     ]
 
 
@@ -110,17 +110,13 @@ def _rows(taken: Taken) -> Iterator[dict[str, str]]:
         for change in changes:
             row = row | {
                 _("Field"): " › ".join((*change.trail, change.label)) if change else "",
-                _("Was"): _text(change.old, taken.zone) if change else "",
-                _("Became"): _text(change.new, taken.zone) if change else "",
+                _("Was"): change.old.in_zone(taken.zone) if change else "",
+                _("Became"): change.new.in_zone(taken.zone) if change else "",
             }
             yield row
         if lost := sentences.missing(version, taken.zone):
             about = {name: row[name] for name in (_("Kind"), _("Id"))}
             yield dict.fromkeys(row, "") | about | {_("What happened"): lost}
-
-
-def _text(value: Value, zone: ZoneInfo) -> str:
-    return value.in_zone(zone) or value.exact
 
 
 def _csv(taken: Taken) -> tuple[str, str]:
