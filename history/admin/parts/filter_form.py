@@ -43,7 +43,8 @@ class MomentField(forms.DateTimeField):
         given = value.strip() if isinstance(value, str) else value
         today = clock.now().astimezone(self.zone).date()
         said = moment_words.parse(given, today) if isinstance(given, str) else None
-        return said or super().to_python(given)
+        with timezone.override(UTC):  # Django refuses what a clock passes twice, or leaves out
+            return said or super().to_python(given)
 
 
 class Zoned(forms.Form):
@@ -66,21 +67,18 @@ class Zoned(forms.Form):
         super().full_clean()
 
     def moment(self, name: str) -> datetime | None:
-        """A cleaned moment in UTC. Raises OverflowError."""
+        """A cleaned moment in UTC; None for one that is wrong: its field says why."""
         value: datetime | None = self.cleaned_data.get(name)
         field: Any = self.fields[name]
-        return value.replace(tzinfo=field.zone).astimezone(UTC) if value else None
+        try:
+            return value.replace(tzinfo=field.zone).astimezone(UTC) if value else None
+        except OverflowError:
+            self.add_error(name, OUTSIDE)
+            return None
 
     def bounds(self, low: str, high: str) -> tuple[datetime | None, datetime | None]:
-        """Two cleaned moments in UTC, None for one that is wrong: its field says why."""
-        found: dict[str, datetime | None] = {}
-        for name in (low, high):
-            try:
-                found[name] = self.moment(name)
-            except OverflowError:
-                found[name] = None
-                self.add_error(name, OUTSIDE)
-        since, until = found[low], found[high]
+        """Two cleaned moments, as moment() gives them; the second one not before the first."""
+        since, until = self.moment(low), self.moment(high)
         if since and until and since > until:
             self.add_error(high, _("The end is earlier than the beginning."))
             return since, None
@@ -100,17 +98,13 @@ class MomentForm(Zoned):
     def clean(self) -> None:
         """Adds the moment: at."""
         now, given = clock.now(), self.cleaned_data.get("time")
-        try:
-            at = self.moment("time")
-            if at and given and given.time() == time() and ":" not in self.data["time"]:
-                self.cleaned_data["time"] = given + timedelta(hours=23, minutes=59, seconds=59)
-                at = max(at, min(now, self.moment("time") or now))
-            self.cleaned_data["at"] = at
-        except OverflowError:
-            self.add_error("time", OUTSIDE)
-        else:
-            if at and at > now:
-                self.add_error("time", _("This moment is still to come."))
+        at = self.moment("time")
+        if at and given and given.time() == time() and ":" not in self.data["time"]:
+            self.cleaned_data["time"] = given + timedelta(hours=23, minutes=59, seconds=59)
+            at = max(at, min(now, self.moment("time") or now))
+        self.cleaned_data["at"] = at
+        if at and at > now:
+            self.add_error("time", _("This moment is still to come."))
 
 
 class FilterForm(Zoned):
