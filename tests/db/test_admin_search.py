@@ -12,7 +12,7 @@ from tests.old_service import OldService
 
 
 def test_one_hit_opens_at_once(documents: Store, support: Client) -> None:
-    for query in ("A1", " A1 ", "A1,", "\nA1\n"):
+    for query in ("A1", " A1 ", "A1,", "\nA1\n", "заявка A1"):
         found = support.get("/admin/history/", {"q": query})
         assert found.headers["Location"] == WHOLE, query
     response = support.get("/admin/history/?q=R1")
