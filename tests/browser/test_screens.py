@@ -91,7 +91,7 @@ def test_a_day_of_the_picture_is_a_link(visit: Open) -> None:
     page = visit(A1)
     expect(page.locator(".bars a")).to_have_count(6)
     page.locator(".bars a").nth(2).click()
-    expect(page.locator(".chips li")).to_have_count(2)
+    expect(page.locator(".chips b").first).to_have_text(f"{T0 + timedelta(days=2):%d.%m.%Y}")
     expect(page.locator(".version").first).to_be_visible()
 
 

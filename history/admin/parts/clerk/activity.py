@@ -83,7 +83,8 @@ def versions_of(address: str) -> Callable[[date], str]:
     here = timezone.get_current_timezone_name()
 
     def url(day: date) -> str:
-        asked = {"from": f"{day}T00:00", "to": f"{day + timedelta(days=1)}T00:00", "tz": here}
+        following = day + timedelta(days=1)
+        asked = {"from": f"{day:%d.%m.%Y}", "to": f"{following:%d.%m.%Y}", "tz": here}
         return f"{address}?{urlencode(asked)}"
 
     return url
