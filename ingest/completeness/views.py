@@ -63,6 +63,7 @@ def page(request: HttpRequest) -> HttpResponse:
         "ingest/completeness.html",
         {
             **admin.site.each_context(request),
+            **admin.site.freshness(),  # type: ignore[attr-defined] # see history.admin.site.apps
             "title": _("Completeness"),
             "wrong": lines[True],
             "right": lines[False],

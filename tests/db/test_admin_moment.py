@@ -195,7 +195,7 @@ def gaps(store: Store) -> Store:
     [
         ("versions/3/", "Версия 3 не поступала."),
         ("versions/0/", "Версия 0 не поступала."),
-        ("versions/9/", "Версии 9 в этой истории не было."),
+        ("?version=9", "Версии 9 в этой истории не было."),
         ("compare/?from=1&to=3", "Версия 3 не поступала."),
         ("compare/?from=9&to=1", "Версии 9 в этой истории не было."),
         ("versions/3/unmask/?path=/rate", "Версия 3 не поступала."),
@@ -204,9 +204,11 @@ def gaps(store: Store) -> Store:
 def test_it_says_why(gaps: Store, support: Client, address: str, why: str) -> None:
     if "unmask" in address:
         support.force_login(User.objects.get(username="privacy"))
-    page = support.get(f"{A1}{address}")
+    page = support.get(f"{A1}{address}", follow=True)
     said = text(page)
     assert page.status_code == 404
+    assert "версия 5" in said  # the head
+    assert 'name="version"' in page.content.decode()
     assert why in said
     assert "Проверьте" not in said
     assert f'href="{A1}"' in page.content.decode()

@@ -114,12 +114,13 @@ def test_the_week_of_a_client_is_one_timeline(store: Store, support: Client) -> 
 
 def test_a_field_has_all_its_values(store: Store, support: Client) -> None:
     for number, (rate, author) in enumerate(
-        [("1", "m.ivanov"), ("2", "m.ivanov"), ("1", None), ("2", "m.ivanov"), ("3", "m.ivanov")]
+        [("1", "m.ivanov"), ("2", "m.ivanov"), ("1.0", None), ("2", "m.ivanov"), ("3", "m.ivanov")]
     ):
         store.add("A1", number, {"rate": rate}, number, author=author)
     page = support.get(FIELD, {"path": "/rate"})
     said = text(page)
-    assert "<svg" in page.content.decode()
+    ends = re.findall(r"<span>(.*)</span><svg .*</svg><span>(.*)</span>", page.content.decode())
+    assert ends == [("3\N{NO-BREAK SPACE}%", "1\N{NO-BREAK SPACE}%")]
     assert said.count("Сервис отменил изменение, внесённое сотрудником.") == 1
     assert said.count("Возвращено прежнее значение.") == 1
     assert "3 % " in said
@@ -242,13 +243,22 @@ def test_what_is_shown_is_taken_away(documents: Store, support: Client) -> None:
     assert rows[6][-3:] == ["Поле", "Было", "Стало"]
     assert rows[7][-3:] == ["Ставка", "18,4\N{NO-BREAK SPACE}%", "17,9\N{NO-BREAK SPACE}%"]
     assert len(rows) == 8
+    documents.add("A1", 2, {"name": "Ипотека 2", "rate": "16.9", "etag": "1"}, 2)
+    for path, name in (("/rate", "Ставка"), ("/etag", "Метка версии")):
+        for form in ("csv", "note"):
+            said = text(support.get(A1, {"path": path, "as": form}))
+            assert (name in said, "Название" in said) == (True, False)
     found = json.loads(support.get(A1, asked | {"as": "json"}).content)
     assert found["changes"][0]["Стало"] == "17,9\N{NO-BREAK SPACE}%"
 
 
 def test_a_note_for_the_client_is_in_plain_words(documents: Store, support: Client) -> None:
     support.cookies["annals_zone"] = "moscow"
+    documents.add("A1", 2, {"name": "Ипотека", "status": "APPROVED", "stage": "Одобрена"}, 2)
+    documents.add("A1", 3, {"name": "Ипотека", "status": "SIGNING", "stage": "Подписание"}, 3)
     said = support.get(WHOLE, {"as": "note"}).content.decode()
+    assert "поле «Этап / Статус» изменено: было «Одобрена», стало «Подписание»." in said
+    assert (said.count("Одобрена"), said.count("Подписание")) == (2, 1)
     at = T0 + timedelta(minutes=1, hours=3)
     changed = "поле «Ставка» изменено: было 18,4\N{NO-BREAK SPACE}%, стало 17,9\N{NO-BREAK SPACE}%."
     with translation.override("ru"):
@@ -267,14 +277,19 @@ def test_a_login_in_a_field_is_shown_as_the_name(documents: Store, support: Clie
     found = support.get(A1).content.decode()
     assert '<span class="text" title="&quot;m.ivanov&quot;">Иванов Михаил</span>' in found
     assert '<span class="text" title="&quot;nobody&quot;">nobody</span>' in found
+    assert ";Начальник;Иванов Михаил;nobody" in support.get(A1, {"as": "csv"}).content.decode()
     note = text(support.get(A1, {"as": "note"}))
-    assert "«Начальник» изменено: было «Иванов Михаил», стало" in note
+    assert "Начальник" not in note  # no matter of the client
+    assert "12:03" not in note  # nor that something changed
 
 
 def test_items_of_lists_are_no_fields(store: Store, support: Client) -> None:
-    for number, items in enumerate(([], [{"pid": "1", "name": "Полис"}], [])):
+    long = "Клиент просит перенести сделку на неделю, потому что его нет в городе"
+    added = [{"pid": "1", "name": "Полис"}, {"pid": "2", "by": "m.ivanov", "text": long}]
+    for number, items in enumerate(([], added, added[1:])):
         store.add("A1", number, {"list": items, "tags": ["x"][:number]}, number)
     said = text(support.get(A1, {"as": "note"}))
+    assert f"в «list» добавлен элемент: «{long[:60]}…»." in said
     assert "в «list» добавлен элемент: «Полис»." in said
     assert "из «list» удалён элемент: «Полис»." in said
     assert "в «tags» добавлен элемент: «x»." in said

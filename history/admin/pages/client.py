@@ -14,7 +14,7 @@ from django.urls import reverse
 from django.utils import timezone
 from django.utils.translation import gettext as _
 
-from history import complete_to, timeline
+from history import complete_to, masking, timeline
 from history.admin.pages.view import may_view_history
 from history.admin.parts import gaps, links
 from history.admin.parts.cards import CardBuilder
@@ -60,6 +60,7 @@ def page(request: HttpRequest, reader: Reader) -> HttpResponse:
     builder = CardBuilder(
         maker_filter=lambda one: links.with_maker(links.landing(one.entity, one.id), one, {}),
         merged=True,
+        unmask=masking.holds(request.user, masking.UNMASK),
         titles={str(hit["id"]): str(hit["title"]) for hit in hits},
     )
     return render(

@@ -2,7 +2,6 @@
 
 from datetime import datetime
 
-from django import forms
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.utils.translation import gettext as _
@@ -16,27 +15,16 @@ from history.admin.parts.change_rows import change_rows, ordered
 from history.admin.parts.links import AFTER, row_pages, start_of
 from history.diff import BadPath, parse
 from history.entities import Entity
-from history.record import MAX_VERSION
 from history.timeline import Comparison, Reader, Version
-
-
-class PairForm(forms.Form):
-    """Which two versions. The fields have the names of the API."""
-
-    def __init__(self, data: object) -> None:
-        super().__init__(data)  # type: ignore[arg-type]
-        for name in ("from", "to"):
-            self.fields[name] = forms.IntegerField(min_value=0, max_value=MAX_VERSION)
 
 
 @may_view_history
 def page(request: HttpRequest, reader: Reader, entity: Entity, id: str) -> HttpResponse:
     """?from= and ?to= are version numbers; without them the page asks for them. ?fromAt= and ?toAt=
     are as ?at= of the snapshot. ?after= is how many changes the pages before had."""
-    form = PairForm(request.GET)
-    if not form.is_valid():
+    old, new = (links.number(request.GET.get(name, "")) for name in ("from", "to"))
+    if old is None or new is None:
         return _ask_for_versions(request, reader, entity, id)
-    old, new = form.cleaned_data["from"], form.cleaned_data["to"]
     made = [links.parse_moment(request.GET.get(name)) for name in (links.FROM_AT, links.TO_AT)]
     found = timeline.compare(reader, entity, id, old, new, *made)
     twins = _twins(reader, found)

@@ -1,8 +1,9 @@
 """All values of one field: who set each, how long it stood, and what was changed back."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import datetime, timedelta
-from decimal import Decimal, InvalidOperation
+from decimal import Decimal
 
 import msgspec
 from django.http import HttpRequest, HttpResponse
@@ -16,16 +17,17 @@ from history.admin.parts import heads, links
 from history.admin.parts.cards import fields_of
 from history.admin.parts.change_rows import steps
 from history.admin.parts.clerk.picture import ValueStep, step_chart
-from history.admin.parts.values import ABSENT, readable
+from history.admin.parts.values import Value, readable
 from history.base import clock
-from history.diff.equal import identical
-from history.documents.exactjson import Json
+from history.diff import Maybe
+from history.diff.equal import equal_numbers, identical
 from history.entities import Entity
 from history.requests.worker_shares import expensive_view
 from history.timeline import BadParameterError, FieldValue, Origin, Reader, Version
 
 SOON = timedelta(minutes=30)
 AGAIN = 4  # values that a change back and forth has
+MOST = 10**15  # a number on the chart
 
 
 @may_view_history
@@ -41,7 +43,10 @@ def page(request: HttpRequest, reader: Reader, entity: Entity, id: str) -> HttpR
         values, following = found.values, found.next_token
     except BadParameterError:
         wrong = _("This is not a path of a field. Enter one such as /rate")
-    label = path if wrong else " › ".join(steps(path, newest.data, fields_of(entity)))
+    fields = fields_of(entity)
+    label = path if wrong else " › ".join(steps(path, newest.data, fields))
+    shown = [readable(one.value, fields, path) for one in values]
+    values = [_plain(one, value) for one, value in zip(values, shown, strict=True)]
     address = links.field(entity, id, path).partition("?")[0]
     return render(
         request,
@@ -51,28 +56,33 @@ def page(request: HttpRequest, reader: Reader, entity: Entity, id: str) -> HttpR
             **links.pages(request, address, {"path": path}, token, following),
             "label": label,
             "notes": [wrong] if wrong else [],
-            "lines": _lines(values, newest, path),
-            "chart": _chart(values),
+            "lines": _lines(values, shown, newest),
+            "chart": _chart(values, shown),
             "versions_url": links.with_path(links.timeline(entity, id), path, {}),
         },
         status=400 if wrong else 200,
     )
 
 
-def _lines(values: Sequence[FieldValue], newest: Version, path: str) -> list[dict[str, object]]:
+def _plain(one: FieldValue, shown: Value) -> FieldValue:
+    """With a number also where the document has it as a text."""
+    number = shown.form == "number" and isinstance(one.value, str)
+    return replace(one, value=Decimal(one.value)) if number else one  # type: ignore[arg-type]
+
+
+def _lines(
+    values: Sequence[FieldValue], shown: Sequence[Value], newest: Version
+) -> list[dict[str, object]]:
     """Newest first. stood: for how long, in words. note: what the value does to those before."""
-    fields = fields_of(newest.entity)
     found: list[dict[str, object]] = []
     for number, one in enumerate(values):
-        origin, value = one.origin, one.value
+        origin = one.origin
         until = one.until or clock.now()
         # Of the first one of an older page it is not known here.
         ended = one.until is None or (number > 0 and values[number - 1].origin.exact)
         found.append(
             {
-                "value": ABSENT
-                if isinstance(value, msgspec.UnsetType)
-                else readable(value, fields, path),
+                "value": shown[number],
                 "origin": origin,
                 "who": (origin.author or origin.service).name,
                 "service": origin.service.name if origin.author else "",
@@ -96,36 +106,32 @@ def _stood(origin: Origin, until: datetime, *, ended: bool) -> str:
 
 def _note(values: Sequence[FieldValue]) -> str:
     """values: the one that is meant and those before it, AGAIN in all."""
-    before = values[2:3]
-    if not before or not identical(values[0].value, before[0].value):
+    first, *before = (one.value for one in values)
+    if len(before) < 2 or not _same(first, before[1]) or _same(first, before[0]):
         return ""
     now, undone = values[0].origin, values[1].origin
     if undone.author and not now.author and now.updated_at - undone.updated_at <= SOON:
         return _("A service undid the change of a person.")
-    forth = len(values) == AGAIN and identical(values[1].value, values[3].value)
+    forth = len(values) == AGAIN and _same(before[0], before[2])
     if forth and now.client_id != undone.client_id:
         return _("Two services change the value back and forth.")
     return _("Changed back.")
 
 
-def _chart(values: Sequence[FieldValue]) -> str:
+def _same(one: Maybe, other: Maybe) -> bool:
+    return identical(one, other) or equal_numbers(one, other)  # type: ignore[arg-type]
+
+
+def _chart(values: Sequence[FieldValue], shown: Sequence[Value]) -> str:
     """Of numbers, as they were set; empty where a value is none, or for one alone."""
     found: list[ValueStep] = []
-    for one in reversed(values):
-        if one.value is None or isinstance(one.value, msgspec.UnsetType):
+    for one, text in zip(reversed(values), reversed(shown), strict=True):
+        value = one.value
+        if value is None or isinstance(value, msgspec.UnsetType):
             continue
-        number = _number(one.value)
-        if number is None:
+        if isinstance(value, bool) or not isinstance(value, int | Decimal):
             return ""
-        found.append(ValueStep(one.origin.updated_at, number))
+        if not -MOST < value < MOST:
+            return ""
+        found.append(ValueStep(one.origin.updated_at, float(value), text.text))
     return step_chart(found, clock.now()) if len(found) > 1 else ""
-
-
-def _number(value: Json) -> float | None:
-    if isinstance(value, bool) or not isinstance(value, int | str | Decimal):
-        return None
-    try:
-        found = Decimal(value)
-    except InvalidOperation:
-        return None
-    return float(found) if found.is_finite() and found.adjusted() < 15 else None

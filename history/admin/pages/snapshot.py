@@ -77,11 +77,12 @@ def _shown(request: HttpRequest, found: Version) -> dict[str, object]:
     if request.GET.get("as") == "json":
         text = indented(found.snapshot)
         return {"json": coloured(text[:MOST_LETTERS]), "rest": max(0, len(text) - MOST_LETTERS)}
-    entity, address = found.entity, links.timeline(found.entity, found.id)
-    builder = CardBuilder(lambda each: links.with_maker(address, each, {}))
+    address = links.timeline(found.entity, found.id)
+    may = masking.holds(request.user, masking.UNMASK)
+    builder = CardBuilder(lambda each: links.with_maker(address, each, {}), unmask=may)
     [card] = builder.build([found])
     document = found.data if isinstance(found.data, dict) and not card["snapshot"] else {}
-    return {"card": card, "items": members(document, fields_of(entity, builder.room), "", 1)}
+    return {"card": card, "items": members(document, builder.fields(found), "", 1)}
 
 
 def _unmaskable(request: HttpRequest, found: Version) -> list[tuple[str, str, str]]:

@@ -5,10 +5,10 @@ from typing import Any
 
 from django.contrib import admin
 from django.http import HttpRequest, HttpResponse
-from django.shortcuts import render
+from django.shortcuts import redirect, render
 from django.utils.translation import gettext as _
 
-from history import complete_to, timeline
+from history import complete_to, masking, timeline
 from history.admin.pages.view import may_view_history
 from history.admin.parts import gaps, heads, links
 from history.admin.parts.cards import CardBuilder, folded, title
@@ -38,7 +38,11 @@ class ShownTimeline:
 
 @may_view_history
 def page(request: HttpRequest, reader: Reader, entity: Entity, id: str) -> HttpResponse:
-    """One entity's versions, newest first; 404 with a reason where there is nothing."""
+    """One entity's versions, newest first; 404 with a reason where there is nothing. ?version=
+    leads to the page of this number."""
+    number = links.number(request.GET.get("version", ""))
+    if number is not None:
+        return redirect(links.snapshot(entity, id, number))
     return _respond(request, reader, ShownTimeline(entity, id))
 
 
@@ -70,6 +74,7 @@ def _respond(request: HttpRequest, reader: Reader, source: ShownTimeline) -> Htt
         merged=source.whole,
         maker_filter=lambda version: links.with_maker(address, version, kept),
         path=form.filters().path,
+        unmask=masking.holds(request.user, masking.UNMASK),
         twice=timeline.given_twice(
             reader, found.versions, whole=plain and found.next_token is None
         ),
@@ -142,6 +147,7 @@ def _file(
         take_away.head(request, form.chips(address), found, known),
         found.versions,
         zone.of(request),
+        form.filters().path,
     )
     return take_away.answer(taken, request.GET[take_away.AS])
 

@@ -1,6 +1,7 @@
 """What all pages about documents do: who may open them, and why a document is not there."""
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import wraps
 from typing import Any, Concatenate, ParamSpec
 
@@ -11,7 +12,7 @@ from django.shortcuts import render
 from django.utils.translation import gettext as _
 
 from history import complete_to, timeline, trace
-from history.admin.parts import gaps, links
+from history.admin.parts import gaps, heads
 from history.admin.parts.cards import title
 from history.admin.site.access import PERMISSION
 from history.entities import ENTITIES, Entity, root
@@ -65,8 +66,9 @@ def _refused(request: HttpRequest, error: NeedToKnowError | RuleFailedError) -> 
 def _not_found(
     request: HttpRequest, reader: Reader, entity: Entity, id: str, reason: NotFoundError
 ) -> HttpResponse:
-    """404, with the reason; for a version with the way back to the others of its entity."""
+    """404, with the reason; for a version below the head of its entity, as on its other pages."""
     number = reason.version
+    head = {"title": f"{title(entity)} {id}", "hide_finder": True}
     fate: Sequence[str] = ()
     if number is not None:
         found = trace.of_version(reader, entity, id, number)
@@ -75,6 +77,9 @@ def _not_found(
         why = "" if known else _version_note(number, reason.why)
         if found.state is not State.STORED:  # the number is stored, of another moment
             fate = gaps.said(found)[0 if known else 1 :]
+        with suppress(NotFoundError):  # retention removes the others too
+            newest, name = timeline.newest(reader, entity, id), _("version {n}").format(n=number)
+            head = heads.context(request, reader, entity, id, newest, name=name)
     else:
         why = _(
             "The store has nothing with this id in the days that are kept. Check the id; "
@@ -90,13 +95,11 @@ def _not_found(
         {
             **admin.site.each_context(request),
             **gaps.completeness(complete_to.read([entity])),
-            "title": f"{title(entity)} {id}",
+            **head,
             "query": id,
-            "hide_finder": True,
             "why": why,
             "unanswered": reader.old.failed,
             "fate": fate,
-            "history_url": "" if number is None else links.timeline(entity, id),
             "entities": [title(one) for one in ENTITIES],
         },
         status=404,

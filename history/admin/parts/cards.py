@@ -1,7 +1,7 @@
 """Versions as the cards of a timeline page: who, when, and a row for each change."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from itertools import groupby
 
@@ -20,11 +20,6 @@ from history.record import ChangeType
 from history.timeline import Absence, Numbered, Version
 
 OPEN_ROWS = 12
-KINDS = {
-    ChangeType.CREATE: "created",
-    ChangeType.UPDATE: "updated",
-    ChangeType.DELETE: "deleted",
-}
 WHAT = {
     ChangeType.CREATE: gettext_lazy("created"),
     ChangeType.UPDATE: gettext_lazy("changed"),
@@ -38,7 +33,7 @@ class CardBuilder:
     versions of who made one. merged: several entities on one page. newest: number and time of the
     version that each card offers to compare with. path: of the filter that is used. twice: the
     numbers that were given twice. titles: of the applications of the page by id, where there are
-    several."""
+    several. unmask: whether masked values are links to where they are shown."""
 
     maker_filter: Callable[[Version], str]
     merged: bool = False
@@ -47,6 +42,7 @@ class CardBuilder:
     twice: Mapping[Numbered, Sequence[datetime]] = field(default_factory=dict)
     room: Room = field(default_factory=Room)
     titles: Mapping[str, str] = field(default_factory=dict)
+    unmask: bool = False
 
     def build(self, versions: Sequence[Version]) -> list[dict[str, object]]:
         """The cards, in order: MOST_ROWS rows in all, OPEN_ROWS in each."""
@@ -78,7 +74,7 @@ class CardBuilder:
         card: dict[str, object] = {
             "version": version,
             "anchor": anchor,
-            "kind": KINDS[version.type],
+            "kind": f"{version.type.name.lower()}d",  # created, updated, deleted
             "what": kind_text(version.type),
             "who": (version.author or version.service).name,
             "who_url": self.maker_filter(version),
@@ -90,7 +86,7 @@ class CardBuilder:
             "technical_rows": rows.technical,
             "hidden": rows.note,
             "rest_url": _rest(version, rows, self.path),
-            "snapshot": _snapshot(version, self.room),
+            "snapshot": _snapshot(version, self.fields(version)),
             "note": older_text(version),
             "came": gaps.came(version),
             "gap": gaps.text(version),
@@ -122,7 +118,15 @@ class CardBuilder:
             return links.field(entity, id, change.key_path)
 
         changes = ordered(version.changes, self.path)
-        return change_rows(changes, version.data, fields_of(entity, self.room), link, most)
+        return change_rows(changes, version.data, self.fields(version), link, most)
+
+    def fields(self, version: Version) -> Fields:
+        """The field names of a version's document."""
+        entity, id, number, at = version.entity, version.id, version.version, version.updated_at
+        found = fields_of(entity, self.room)
+        if self.unmask:
+            return replace(found, unmask=lambda path: links.unmask(entity, id, number, path, at))
+        return found
 
 
 def folded(cards: Sequence[dict[str, object]]) -> list[dict[str, object]]:
@@ -173,9 +177,9 @@ def _count(version: Version) -> str:
     return ngettext("{n} change", "{n} changes", plain).format(n=plain)
 
 
-def _snapshot(version: Version, room: Room) -> Sequence[Item]:
+def _snapshot(version: Version, fields: Fields) -> Sequence[Item]:
     if version.previous_version is None and isinstance(version.data, dict):
-        return members(version.data, fields_of(version.entity, room), "", 1)
+        return members(version.data, fields, "", 1)
     return ()
 
 

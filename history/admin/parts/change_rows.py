@@ -15,7 +15,7 @@ from history.admin.parts.headline import Fields
 from history.admin.parts.links import MOST_ROWS
 from history.admin.parts.value_html import row_html
 from history.admin.parts.values import ABSENT, Value, caption, readable
-from history.diff import Change, Maybe, matches, parse
+from history.diff import Change, matches, parse
 from history.diff.path import escape, unescape
 from history.documents.exactjson import Json
 from history.timeline import LabelledChange
@@ -189,7 +189,8 @@ def row(change: Change, snapshot: Json, fields: Fields, filter_url: str = "") ->
         old, new = _place(change.from_index), _place(change.to_index)
     else:
         old, new = mark_differences(
-            _value(change.old, fields, change), _value(change.new, fields, change)
+            readable(change.old, replace(fields, unmask=None), change.path),  # of another version
+            readable(change.new, fields, change.path),
         )
     return ChangeRow(
         path=change.path,
@@ -243,12 +244,6 @@ def _short(identity: str) -> str:
     if masking.is_token(identity):
         return masking.shown(identity)
     return identity if len(identity) <= SHORT_ID + 2 else f"{identity[:SHORT_ID]}…"
-
-
-def _value(value: Maybe, fields: Fields, change: Change) -> Value:
-    if isinstance(value, msgspec.UnsetType):
-        return ABSENT
-    return readable(value, fields, change.path)
 
 
 def _place(index: int | msgspec.UnsetType) -> Value:

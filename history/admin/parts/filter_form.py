@@ -8,6 +8,7 @@ from zoneinfo import ZoneInfo
 
 from django import forms
 from django.utils import timezone
+from django.utils.functional import Promise
 from django.utils.translation import get_language, ngettext
 from django.utils.translation import gettext_lazy as _
 
@@ -32,10 +33,15 @@ ASKED = ("author", "clientId", "type", "from", "to", "path")
 MOMENTS = ["%Y-%m-%dT%H:%M", "%Y-%m-%dT%H:%M:%S", "%Y-%m-%d"]
 
 
+def _asking(hint: Promise, **attrs: str) -> forms.TextInput:
+    """A text field. hint: what stands in it while it is empty."""
+    return forms.TextInput(attrs={"autocomplete": "off", "placeholder": hint, **attrs})
+
+
 class MomentField(forms.DateTimeField):
     """Also as people write it; see moment_words. Its text field is the same in every browser."""
 
-    widget = forms.TextInput(attrs={"autocomplete": "off", "placeholder": _("yesterday 12:00")})
+    widget = _asking(_("yesterday 12:00"))
     default_error_messages = {"invalid": _("Not a date. Write 26.11.2026 12:00 or yesterday 12:00")}
     zone: tzinfo = UTC  # of who writes; see Zoned
 
@@ -108,40 +114,34 @@ class MomentForm(Zoned):
 
 
 class FilterForm(Zoned):
-    """All fields optional. kinds: those of which the page shows versions. stranger:
-    what was given as the person, where the list of people has nobody who is called so. meant: the
+    """All fields optional. kinds: those of which the page shows versions. strangers: what was given
+    as the person or the service, where the list of people has nobody who is called so. meant: the
     fields of which one may be meant, name and path."""
 
     author = forms.CharField(
         label=_("Person"),
         required=False,
         max_length=AUTHOR_LENGTH,
-        widget=forms.TextInput(
-            attrs={
-                "list": "known-authors",
-                "autocomplete": "off",
-                "placeholder": _("name or login"),
-            }
-        ),
+        widget=_asking(_("name or login"), list="known-authors"),
     )
     clientId = forms.CharField(  # noqa: N815 - the API's name of the parameter
         label=_("Service"),
         required=False,
         max_length=CLIENT_ID_LENGTH,
-        widget=forms.TextInput(attrs={"list": "known-services", "autocomplete": "off"}),
+        widget=_asking(_("name or code"), list="known-services"),
     )
     type = forms.ChoiceField(label=_("What happened"), required=False, choices=TYPES)
     path = forms.CharField(
         label=_("Field"),
         required=False,
         strip=False,  # a key may begin or end with a blank
-        widget=forms.TextInput(attrs={"placeholder": _("name or path"), "autocomplete": "off"}),
+        widget=_asking(_("name or path")),
     )
 
     def __init__(self, *args: Any, kinds: Iterable[Entity], **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._kinds = [kind.name for kind in kinds]
-        self.stranger = ""
+        self.strangers: list[str] = []
         self.meant: Collection[tuple[str, str]] = ()
         self.fields["path"].validators = []  # Django refuses NUL, which a key may have
         for name, label in (("from", _("From")), ("to", _("Before"))):
@@ -149,15 +149,24 @@ class FilterForm(Zoned):
         self.order_fields(["author", "clientId", "type", "from", "to", "path", "tz"])
 
     def clean_author(self) -> str:
-        self.stranger = self.cleaned_data["author"]
-        login = _login(self.stranger)
-        if login is not None:
-            self.stranger = ""
-        return login or self.stranger
+        return self._login("author")
 
     def clean_clientId(self) -> str:  # noqa: N802 - Django's name for it
-        text: str = self.cleaned_data["clientId"]
-        return _login(text) or text
+        return self._login("clientId")
+
+    def _login(self, name: str) -> str:
+        """The login of the only one who is called so, else the text itself. Raises ValidationError
+        where several are."""
+        text: str = self.cleaned_data[name]
+        found = people.called(text) if text else []
+        if len(found) > 1:
+            names = [f"{one.name} ({one.login})" for one in found[:MOST_NAMED]]
+            listed = ", ".join(names) + (", …" if len(found) > MOST_NAMED else "")
+            several = _("Several have this name: {found}. Enter the login.")
+            raise forms.ValidationError(several.format(found=listed))
+        if text and not found:
+            self.strangers.append(text)
+        return found[0].login if found else text
 
     def clean_path(self) -> str:
         """The path of the only field that is called so in these kinds; a text that begins with a
@@ -240,18 +249,6 @@ class FilterForm(Zoned):
         names = (*ASKED, "tz") if self.applied else ()
         given = {name: self.data.get(name, "") for name in names if self.cleaned_data.get(name)}
         return {name: text for name, text in given.items() if text}
-
-
-def _login(text: str) -> str | None:
-    """The login of the only one who is called so; None where the list of people has nobody with
-    this name or login. Raises ValidationError where several have the name."""
-    found = people.called(text) if text else []
-    if len(found) > 1:
-        names = [f"{one.name} ({one.login})" for one in found[:MOST_NAMED]]
-        listed = ", ".join(names) + (", …" if len(found) > MOST_NAMED else "")
-        several = _("Several have this name: {found}. Enter the login.")
-        raise forms.ValidationError(several.format(found=listed))
-    return found[0].login if found else None
 
 
 def by_name(authors: Iterable[Author | None]) -> list[Author]:

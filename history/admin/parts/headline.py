@@ -2,7 +2,7 @@
 
 import re
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from history import masking, people
@@ -33,12 +33,13 @@ class Room:
 @dataclass(frozen=True, slots=True)
 class Fields:
     """Looks fields up by RFC 6901 pointer or key path. language: ru or en. room: of the page that
-    shows them."""
+    shows them. unmask: the address that shows the masked value at a pointer, for who may see it."""
 
     catalogue: Catalogue
     entity: str
     language: str
     room: Room = field(default_factory=Room)
+    unmask: Callable[[str], str] | None = None
 
     def take(self, wanted: int) -> int:
         """How many of these values there is room for; they are drawn now."""
@@ -72,7 +73,7 @@ class Fields:
 
     def person(self, login: str) -> str:
         """The full name; the login where nobody is known to have it."""
-        names = self.room.names if self.room else {}
+        names = self.room.names
         if login not in names and len(names) < MOST_NAMES and len(login) <= AUTHOR_LENGTH:
             names[login] = people.authors([login])[login].name
         return names.get(login, login)

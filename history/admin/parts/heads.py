@@ -65,6 +65,7 @@ def context(
             "id": id,
             "kind": kind,
             "url": links.application(id) if tab == "whole" else links.timeline(entity, id),
+            "own_url": links.timeline(entity, id),
             "compare_action": links.compare(entity, id),
             "tabs": tabs,
             "old_failed": reader.old.failed,

@@ -9,6 +9,7 @@ from django.http import HttpRequest
 from django.urls import reverse
 
 from history.entities import Entity
+from history.record import MAX_VERSION
 from history.timeline import Version
 
 # Servers and proxies take a request line of about 8 KB.
@@ -163,9 +164,15 @@ AFTER = "after"
 MOST_ROWS = 500
 
 
+def number(text: str) -> int | None:
+    """The number of a version, or a place in a table; None for what is none."""
+    found = int(text) if re.fullmatch(r"[0-9]{1,10}", text) else None
+    return found if found is not None and found <= MAX_VERSION else None
+
+
 def start_of(after: str, count: int) -> int:
     """The place of the first row of the page; 0 for what is no place in this table."""
-    start = int(after) if re.fullmatch(r"[0-9]{1,9}", after) else 0
+    start = number(after) or 0
     return start if start < count else 0
 
 

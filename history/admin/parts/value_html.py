@@ -65,7 +65,9 @@ def _value(value: Value) -> str:
     if form == "null":
         return f'<em class="null" title="{escape(value.exact)}">{text}</em>'
     if form == "masked":
-        return f'<span class="masked" title="{_words(get_language()).masked}">{text}</span>'
+        name, link = ("a", f' href="{escape(value.url)}"') if value.url else ("span", "")
+        title = _words(get_language()).masked
+        return f'<{name} class="masked"{link} title="{title}">{text}</{name}>'
     if form == "moment":
         moment, exact = escape(value.moment), escape(value.exact)
         text = escape(value.in_zone(timezone.get_current_timezone()))

@@ -19,6 +19,7 @@ from history import masking
 from history.admin.parts.headline import Fields
 from history.admin.parts.value_html import value_html
 from history.base.moments import day
+from history.diff import Maybe
 from history.diff.path import escape
 from history.documents.exactjson import Json, dumps
 
@@ -84,7 +85,7 @@ MAX_ITEMS = 100
 MAX_DEPTH = 12
 OPEN_LEAVES = 6
 IDENTITY_KEYS = ("pid", "id")
-NAME_KEYS = ("name", "title", "fullName", "number", "code", "type")
+NAME_KEYS = ("name", "title", "fullName", "number", "code", "text", "type")
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +93,7 @@ class Value:
     """One value as it is shown. text: in the reader's language. exact: the stored value as JSON,
     empty where it equals text. moment: ISO 8601 with offset. items: of a list or object, at most
     MAX_ITEMS; hidden: how many more. most: letters of a long text that are shown. marked: the text
-    in parts, every second one differs."""
+    in parts, every second one differs. url: where a masked value is shown."""
 
     form: Form
     text: str = ""
@@ -103,6 +104,7 @@ class Value:
     folded: bool = False
     most: int = 0
     marked: tuple[str, ...] | None = None
+    url: str = ""
 
     @property
     def html(self) -> SafeString:
@@ -149,8 +151,10 @@ class Item:
 ABSENT = Value("absent", "—")
 
 
-def readable(value: "Json | msgspec.Raw", fields: Fields, path: str, depth: int = 0) -> Value:
+def readable(value: "Maybe | msgspec.Raw", fields: Fields, path: str, depth: int = 0) -> Value:
     """A value for a person. path: where it is in the snapshot; the catalogue goes by this."""
+    if isinstance(value, msgspec.UnsetType):
+        return ABSENT
     if value is None:
         return Value("null", pgettext("value", "empty"), "null")
     if value is True or value is False:
@@ -173,26 +177,33 @@ def readable(value: "Json | msgspec.Raw", fields: Fields, path: str, depth: int 
 
 
 def members(value: Mapping[str, Json], fields: Fields, path: str, depth: int) -> tuple[Item, ...]:
-    """The members of an object with their labels, at most MAX_ITEMS, and as room allows."""
-    found = []
+    """The members of an object with their labels, at most MAX_ITEMS, and as room allows; technical
+    ones at the end."""
+    found: tuple[list[Item], list[Item]] = ([], [])
     for key, member in islice(value.items(), fields.take(min(len(value), MAX_ITEMS))):
         place = f"{path}/{escape(key)}"
-        found.append(Item(fields.label(place) or key, readable(member, fields, place, depth)))
-    return tuple(found)
+        item = Item(fields.label(place) or key, readable(member, fields, place, depth))
+        found[fields.kind(place) == "technical"].append(item)
+    return (*found[0], *found[1])
 
 
 def caption(value: Mapping[str, Json]) -> str:
-    """The name of an object from its own fields, or empty. A masked value is no name."""
+    """The name of an object from its own fields, the beginning of its text, or empty. A masked
+    value is no name."""
     for key in NAME_KEYS:
         text = value.get(key)
-        if isinstance(text, str) and 0 < len(text) <= INLINE_TEXT and not masking.is_token(text):
-            return text
+        if isinstance(text, str) and text and not masking.is_token(text):
+            if len(text) <= INLINE_TEXT:
+                return text
+            if key == "text":
+                return text[:INLINE_TEXT].rstrip() + "…"
     return ""
 
 
 def _text(value: str, fields: Fields, path: str) -> Value:
     if masking.is_token(value):
-        return Value("masked", masking.shown(value), value)
+        url = fields.unmask(path) if fields.unmask else ""
+        return Value("masked", masking.shown(value), value, url=url)
     exact = dumps(value).decode()
     if not value:
         return Value("null", _("empty text"), exact)

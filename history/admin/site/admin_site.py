@@ -297,12 +297,18 @@ class AnnalsSite(admin.AdminSite):
             if link.may(request.user)
         ]
 
+    def freshness(self) -> dict[str, object]:
+        """Up to when everything of all kinds is here, for history/freshness.html."""
+        # Imported late, as above.
+        from history import complete_to
+        from history.admin.parts import gaps
+
+        return gaps.completeness(complete_to.read(ENTITIES))
+
     def index(
         self, request: HttpRequest, extra_context: dict[str, Any] | None = None
     ) -> TemplateResponse:
         # Imported late, as above.
-        from history import complete_to
-        from history.admin.parts import gaps
         from history.admin.parts.cards import title
         from history.admin.parts.clerk import recent
 
@@ -313,7 +319,7 @@ class AnnalsSite(admin.AdminSite):
             return home[0].view(request)  # type: ignore[return-value] # what Django sends on
         context = {
             "entities": [title(entity) for entity in ENTITIES] if reads else [],
-            **(gaps.completeness(complete_to.read(ENTITIES)) if reads else {}),
+            **(self.freshness() if reads else {}),
             **(recent.of_login(request) if reads else {}),
             "hide_finder": True,
             "screens": [one for one in self.screens if one.title and one.may(request.user)],

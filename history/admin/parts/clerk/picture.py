@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from datetime import date, datetime
+from operator import attrgetter
 from typing import NamedTuple
 
 from django.utils.html import format_html, format_html_join
@@ -11,13 +12,15 @@ WIDTH, HEIGHT, EDGE = 720, 60, 6
 # Place and height of what marks a day: above the bars, or below them.
 MARKS = {"gone": (0, 5), "lost": (6, 5), "packed": (61, 3), "archived": (65, 3)}
 WITH_MARKS = 68
+DAY = '<time datetime="{}" data-when="date">{}</time>'
 
 
 class ValueStep(NamedTuple):
-    """A number from a moment on."""
+    """A number from a moment on. text: as people write it."""
 
     at: datetime
     number: float
+    text: str
 
 
 class DayBar(NamedTuple):
@@ -36,9 +39,10 @@ class DayBar(NamedTuple):
 
 
 def step_chart(steps: Sequence[ValueStep], until: datetime) -> SafeString:
-    """A line that stays until the next step. The table next to it has the numbers."""
-    low = min(one.number for one in steps)
-    high = max(one.number for one in steps)
+    """A line that stays until the next step, with the highest and the lowest number and both days.
+    The table next to it has the numbers."""
+    lowest, highest = (pick(steps, key=attrgetter("number")) for pick in (min, max))
+    low, high = lowest.number, highest.number
     begin = steps[0].at
     seconds = max(1.0, (until - begin).total_seconds())
 
@@ -52,25 +56,30 @@ def step_chart(steps: Sequence[ValueStep], until: datetime) -> SafeString:
         place(at, one.number) for one, end in zip(steps, ends, strict=True) for at in (one.at, end)
     )
     return format_html(
-        '<svg class="steps" viewBox="0 0 {} {}" aria-hidden="true" preserveAspectRatio="none">'
-        '<polyline points="{}"/></svg>',
-        *(WIDTH, HEIGHT, points),
+        '<span>{}</span><svg class="steps" viewBox="0 0 {} {}" aria-hidden="true" '
+        'preserveAspectRatio="none"><polyline points="{}"/></svg><span>{}</span>'
+        "<figcaption>{}</figcaption>",
+        *(highest.text, WIDTH, HEIGHT, points, lowest.text),
+        format_html_join("", DAY, ((at.isoformat(), at.date()) for at in (begin, until))),
     )
 
 
 def day_bars(days: Sequence[DayBar], first: date, last: date) -> SafeString:
     """A bar for each day, its parts by kind from below; each bar is a link. The table next to it
     has the same links, for the keyboard and screen readers."""
-    step = WIDTH / max(1, (last - first).days + 1)
+    count = (last - first).days + 1
+    width = max(1.5, min(WIDTH / count * 0.8, 24))
+    step = (WIDTH - width) / max(1, count - 1)  # the first and the last bar stand at the ends
     most = max((one.total for one in days), default=1)
     bars = format_html_join(
         "",
         '<a href="{}" tabindex="-1"><title>{}</title>'
         '<rect class="hit" x="{}" y="0" width="{}" height="{}"/>{}</a>',
         (
-            (one.url, one.text, f"{x:.2f}", f"{step:.2f}", WITH_MARKS, _bar(one, x, step, most))
+            (one.url, one.text, f"{x - (step - width) / 2:.2f}", f"{step:.2f}", WITH_MARKS, bar)
             for one in days
             for x in [(one.day - first).days * step]
+            for bar in [_bar(one, x, width, most)]
         ),
     )
     return format_html(
@@ -80,8 +89,7 @@ def day_bars(days: Sequence[DayBar], first: date, last: date) -> SafeString:
     )
 
 
-def _bar(one: DayBar, x: float, step: float, most: int) -> SafeString:
-    width = max(1.5, min(step * 0.8, 24))
+def _bar(one: DayBar, x: float, width: float, most: int) -> SafeString:
     parts: list[tuple[str, str, str]] = []
     top = HEIGHT - 1.0
     for kind, count in enumerate(one.counts):

@@ -1,9 +1,11 @@
 """What a version did in plain words: for the first page, and for a note to the client."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import replace
 from datetime import datetime
 from zoneinfo import ZoneInfo
 
+import msgspec
 from django.utils.formats import date_format
 from django.utils.translation import gettext as _
 
@@ -13,27 +15,42 @@ from history.admin.parts.cards import fields_of, kind_text, older_text, title
 from history.admin.parts.change_rows import ChangeRow, change_rows, ordered
 from history.admin.parts.headline import headline
 from history.admin.parts.values import Value
+from history.diff import matches
 from history.record import ChangeType
 from history.timeline import Version
 
 MOST = 40  # changes of one version
 
 
-def of_version(version: Version, zone: ZoneInfo) -> Iterator[str]:
-    """What is missing before it, then a sentence for each change of a field that is not technical.
-    None for an update without: it says nothing to a client."""
+def of_version(version: Version, zone: ZoneInfo, path: str | None) -> Iterator[str]:
+    """What is missing before it, then a sentence for each change of rows(version, path). None for
+    what says nothing to a client: an update without changes, and who of the bank works on it."""
     if lost := missing(version, zone):
         yield f"{_subject(version)}: {lost}"
     at, subject = moment(version.updated_at, zone), _subject(version)
-    plain = rows(version)
+    if path is None:
+        changes = (one for one in version.changes if not one.label or one.label.kind != "person")
+        version = msgspec.structs.replace(version, changes=tuple(changes))
+    plain = rows(version, path)
     if plain and version.missing:
         at = _("Not later than {day}").format(day=at)
-    if not plain and (version.type is not ChangeType.UPDATE or version.previous_version is None):
+    if not plain and version.type is not ChangeType.UPDATE:
         text = _("{day}, {subject}: {what}.")
         yield text.format(day=at, subject=subject, what=kind_text(version.type))
-    for row in plain:
+    for row in _merged(plain, zone):
         text = _("{day}, {subject}: {change}.")
         yield text.format(day=at, subject=subject, change=change(row, zone))
+
+
+def _merged(rows: Sequence[ChangeRow], zone: ZoneInfo) -> Collection[ChangeRow]:
+    """Those that changed from and to the same words as one, with the names of all."""
+    found: dict[object, ChangeRow] = {}
+    for row in rows:
+        words = _said(row.old, zone), _said(row.new, zone)
+        key = (row.kind, row.trail, words) if any(words) else row.path
+        label = f"{found[key].label} / {row.label}" if key in found else row.label
+        found[key] = replace(row, label=label)
+    return found.values()
 
 
 def _subject(version: Version) -> str:
@@ -59,10 +76,14 @@ def day(at: datetime, zone: ZoneInfo) -> str:
     return date_format(at.astimezone(zone), _("j F Y"))
 
 
-def rows(version: Version) -> Sequence[ChangeRow]:
-    """The changes of fields that are not technical, at most MOST."""
-    fields = fields_of(version.entity)
-    return change_rows(ordered(version.changes), version.data, fields, most=MOST).plain
+def rows(version: Version, path: str | None = None) -> Sequence[ChangeRow]:
+    """The changes of fields that are not technical, at most MOST. path: only what fits it, also
+    technical ones."""
+    changes = ordered(version.changes, path)
+    if path is not None:
+        changes = [one for one in changes if matches(path, one.change)]
+    found = change_rows(changes, version.data, fields_of(version.entity), most=MOST)
+    return found.plain if path is None else [*found.plain, *found.technical]
 
 
 def change(row: ChangeRow, zone: ZoneInfo) -> str:

@@ -33,13 +33,14 @@ MOST_LETTERS: Final = 32_767  # of a cell
 @dataclass(frozen=True, slots=True)
 class Taken:
     """name: of the file; title: of what it is about. head: name and value of each line that says
-    what the file is."""
+    what the file is. path: of the filter, if one is used: nothing else is said of the versions."""
 
     name: str
     title: str
     head: Sequence[tuple[str, str]]
     versions: Sequence[Version]
     zone: ZoneInfo
+    path: str | None
 
 
 def answer(taken: Taken, form: str) -> HttpResponse:
@@ -106,7 +107,7 @@ def _rows(taken: Taken) -> Iterator[dict[str, str]]:
             _("Person"): version.author.name if version.author else "",
             _("Service"): version.service.name,
         }
-        changes: Sequence[ChangeRow | None] = sentences.rows(version) or [None]
+        changes: Sequence[ChangeRow | None] = sentences.rows(version, taken.path) or [None]
         for change in changes:
             row = row | {
                 _("Field"): " › ".join((*change.trail, change.label)) if change else "",
@@ -166,7 +167,7 @@ def _note(taken: Taken) -> tuple[str, str]:
     said = [
         " ".join(sentence.splitlines())
         for version in reversed(taken.versions)
-        for sentence in sentences.of_version(version, taken.zone)
+        for sentence in sentences.of_version(version, taken.zone, taken.path)
     ]
     about = [f"{name}: {value}" for name, value in taken.head[2:]]
     return "\n".join([" ".join(heading.splitlines()), "", *said, "", *about, ""]), "text/plain"
