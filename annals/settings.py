@@ -71,7 +71,8 @@ TEMPLATES = [
                 "django.contrib.auth.context_processors.auth",
                 "django.contrib.messages.context_processors.messages",
                 "history.admin.site.access.reader",
-            ]
+            ],
+            "builtins": ["history.base.moments"],
         },
     }
 ]

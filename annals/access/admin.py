@@ -15,9 +15,9 @@ from django.utils.translation import gettext_lazy as _
 from annals.access.journal import screen
 from annals.access.models import BreakGlass
 from annals.access.roles import JOURNAL
-from history.admin.parts.gaps import when
 from history.admin.site.access import was_given
 from history.admin.site.admin_site import AnnalsSite, SubjectLink
+from history.base.moments import when
 
 if TYPE_CHECKING:
     Users = admin.ModelAdmin[User]
@@ -41,7 +41,7 @@ class UserAdmin(Users):
 
     @admin.display(description=_("last login"), ordering="last_login")
     def seen(self, login: User) -> str:
-        return when(login.last_login) if login.last_login else "–"
+        return when(login.last_login)
 
     @admin.display(description=_("since"))
     def joined(self, login: User) -> str:

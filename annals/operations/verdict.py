@@ -20,8 +20,8 @@ from prometheus_client.core import Metric
 from annals.metrics import TABLE
 from annals.operations.days import table_name
 from annals.operations.jobs import Job
-from history.admin.parts.gaps import when
 from history.base import clock
+from history.base.moments import when
 from history.base.silence import SILENT, Silence, silence
 from history.reasons import REASONS
 from ingest.completeness.losses import NEAR_SECONDS

@@ -1,10 +1,12 @@
-"""The language of an answer."""
+"""The language and the time zone of an answer."""
 
 from collections.abc import Callable
 
 from django.conf import settings
 from django.http import HttpRequest, HttpResponse
-from django.utils import translation
+from django.utils import timezone, translation
+
+from history.base import zone
 
 Next = Callable[[HttpRequest], HttpResponse]
 
@@ -22,11 +24,12 @@ def language_of(request: HttpRequest) -> str:
 
 
 def chosen_language(get_response: Next) -> Next:
-    """Middleware: texts and labels of the answer are in language_of(request)."""
+    """Middleware: texts and labels of the answer are in language_of(request), moments on its pages
+    in zone.of(request)."""
 
     def respond(request: HttpRequest) -> HttpResponse:
         language = language_of(request)
-        with translation.override(language):
+        with translation.override(language), timezone.override(zone.of(request)):
             request.LANGUAGE_CODE = language
             response = get_response(request)
             response.headers.setdefault("Content-Language", language)

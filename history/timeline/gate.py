@@ -242,6 +242,10 @@ class Reader:
         """As tables.newest_keys."""
         return tables.newest_keys(entity, ids)
 
+    def newest_children(self, applications: Collection[str]) -> dict[str, datetime]:
+        """As tables.newest_children."""
+        return tables.newest_children(applications)
+
     def owners(self, entity: Entity, ids: Collection[str]) -> Mapping[str, set[str]]:
         """The applications that any stored version of each of these belongs to."""
         return Tables().owners(entity, ids)

@@ -1,7 +1,6 @@
 """The messages of the quarantine, one by one. What is asked for is in ingest.quarantine.screen."""
 
 from collections.abc import Iterator
-from datetime import datetime
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl, urlencode
 
@@ -15,6 +14,7 @@ from django.utils.translation import get_language, gettext_lazy
 from django.utils.translation import gettext as _
 
 from history.base import clock
+from history.base.moments import when
 from history.entities import BY_NAME
 from history.reasons import REASONS
 from ingest.models import Quarantined
@@ -103,7 +103,7 @@ class QuarantinedAdmin(ReadOnly):
 
     @admin.display(description=gettext_lazy("time of the message"), ordering="timestamp")
     def sent(self, message: Quarantined) -> str:
-        return moment(message.timestamp)
+        return when(message.timestamp)
 
     @admin.display(description=gettext_lazy("reason"), ordering="reason")
     def why(self, message: Quarantined) -> str:
@@ -138,11 +138,11 @@ class QuarantinedAdmin(ReadOnly):
 
     @admin.display(description=gettext_lazy("first seen"), ordering="first_seen")
     def seen(self, message: Quarantined) -> str:
-        return moment(message.first_seen)
+        return when(message.first_seen)
 
     @admin.display(description=gettext_lazy("next attempt"), ordering="next_attempt")
     def again(self, message: Quarantined) -> str:
-        due = moment(message.next_attempt)
+        due = when(message.next_attempt)
         if message.next_attempt is None or message.next_attempt > clock.now():
             return due
         told = _("due since {moment}; waits for {command}")
@@ -150,7 +150,7 @@ class QuarantinedAdmin(ReadOnly):
 
     @admin.display(description=gettext_lazy("settled at"), ordering="settled_at")
     def settled(self, message: Quarantined) -> str:
-        return moment(message.settled_at)
+        return when(message.settled_at)
 
     @admin.display(description=gettext_lazy("Contents"))
     def contents(self, message: Quarantined) -> str:
@@ -182,11 +182,3 @@ def in_words(reason: str) -> str:
     """A reason with the code that commands and metrics have."""
     words = REASONS.get(reason)
     return f"{words} ({reason})" if words else reason
-
-
-def moment(value: datetime | None) -> str:
-    """A time element that annals.js converts to the browser's time zone."""
-    if value is None:
-        return "—"
-    shown = f"{value:%Y-%m-%d %H:%M:%S} UTC"
-    return format_html('<time datetime="{}" data-when="full">{}</time>', value.isoformat(), shown)

@@ -7,6 +7,7 @@ import pytest
 from django.contrib.auth.models import User
 from django.test import Client
 
+from annals.access.journal.read import lines
 from annals.access.journal.words import Action, action_of_route
 from annals.access.local_logins import link, make_break_glass
 from annals.access.models import JournalEntry
@@ -140,6 +141,7 @@ def test_a_first_page_with_documents_of_no_application_is_a_look(support: Client
     session.save()
     support.get("/admin/")
     assert [(row.action, row.application) for row in rows()] == [("search", "")]
+    assert [line.action for line in lines(rows())] == ["первая страница"]
 
 
 @pytest.mark.parametrize(

@@ -159,7 +159,7 @@ def test_a_name_of_several_or_of_none_is_said(
     page = support.get(WHOLE, asked).content.decode()
     assert notice(page).startswith(f"Не учтено: «{condition}».")
     assert error in html.unescape(page)
-    assert shown(page) == ["2", "1", "0"]
+    assert shown(page) == []
 
 
 def test_each_of_the_fields_with_the_name_is_offered(store: Store, support: Client) -> None:
@@ -171,6 +171,14 @@ def test_each_of_the_fields_with_the_name_is_offered(store: Store, support: Clie
     found = {path: shown(support.get(html.unescape(url)).content.decode()) for url, path in offered}
     assert (found["/rate"], found["/baseRate"]) == (["1"], ["2"])
     assert all("author=m.ivanov" in url for url, _ in offered)
+
+
+@pytest.mark.parametrize("address", [A1, WHOLE])
+def test_before_the_days_that_are_kept(named: Store, support: Client, address: str) -> None:
+    said = support.get(address, {"to": "2000-01-01"}).content.decode()
+    assert re.match(r"Версии хранятся с \d\d\.\d\d\.20\d\d: более ранние", notice(said))
+    assert ("Только карточка" in said, shown(said)) == (True, [])
+    assert support.get(address, {"to": "x", "as": "csv"}).status_code == 400
 
 
 @pytest.mark.parametrize("address", [A1, WHOLE])

@@ -1,5 +1,6 @@
 """An application as it was at a moment, and the page of a version that the store does not have."""
 
+import re
 from datetime import timedelta
 from typing import Any
 
@@ -153,6 +154,8 @@ def test_a_moment_with_nothing_is_not_an_unknown_id(
     assert said in text(page)
     assert "Ипотека" in text(page)
     assert "возможно, это документ другого вида" not in text(page)
+    old = text(support.get("/admin/at/B1/?time=2000-01-01"))
+    assert re.search(r"Версии хранятся с \d\d\.\d\d\.20\d\d: более ранние", old)
     assert f'value="{T0 - timedelta(minutes=60):%Y-%m-%dT%H:%M:%S}"' in page.content.decode()
 
 

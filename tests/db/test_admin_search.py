@@ -12,7 +12,7 @@ from tests.old_service import OldService
 
 
 def test_one_hit_opens_at_once(documents: Store, support: Client) -> None:
-    for query in ("A1", " A1 ", "A1,", "\nA1\n"):
+    for query in ("A1", " A1 ", "A1,", "\nA1\n", "заявка A1"):
         found = support.get("/admin/history/", {"q": query})
         assert found.headers["Location"] == WHOLE, query
     response = support.get("/admin/history/?q=R1")
@@ -43,12 +43,16 @@ def test_a_clients_number_lists_applications_newest_change_first(
         role = {"fullName": f"Рожков {number}", "role": "GUARANTOR"}
         documents.add(f"C{number}", 1, role, 5, entity="participant-role", application=application)
         carry("77 00", f"C{number}")
+    role = {"entity": "participant-role", "application": "B58"}
+    documents.add("C58", 2, {"fullName": "Рожков"}, 99, **role)
+    assert "изменение: Участник, версия 2" in text(
+        support.get("/admin/applications/B58/?type=CREATE")
+    )
     page = support.get("/admin/history/", {"q": "77 00"})
     said, body = text(page), page.content.decode()
     assert said.count("найдено по полю «Номер клиента»") == 50
-    assert body.index('href="/admin/applications/B59/"') < body.index(
-        'href="/admin/applications/B58/"'
-    )
+    places = [body.index(f'href="/admin/applications/{each}/"') for each in ("B58", "B59", "B57")]
+    assert places == sorted(places)
     assert "Поручитель Рожков 59" in said
     assert 'href="/admin/history/participant-role/C59/"' in body
     assert "Кредит выдан" in said or "Выдан" in said

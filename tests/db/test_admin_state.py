@@ -27,8 +27,10 @@ def lines(support: Client) -> dict[str, tuple[str, int]]:
     return found
 
 
-def shown(support: Client, link: str) -> list[int]:
-    page = support.get(link).content.decode()
+def shown(support: Client, values: str) -> list[int]:
+    """The versions that changed the field whose values these are."""
+    [address] = re.findall(r'toolbar-side"><a href="([^"]*)', support.get(values).content.decode())
+    page = support.get(html.unescape(address)).content.decode()
     return [int(version) for version in re.findall(r'id="v(\d+)"', page)]
 
 

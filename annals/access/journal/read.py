@@ -10,6 +10,8 @@ from django.conf import settings
 from django.contrib.auth.models import User
 from django.db import DatabaseError, models, transaction
 from django.db.models import QuerySet, TextChoices
+from django.urls import reverse
+from django.utils.translation import gettext as _
 
 from annals.access.journal.words import Action, Actor, Outcome
 from annals.access.models import USER, JournalEntry, identity_of
@@ -153,11 +155,16 @@ def lines(found: Iterable[JournalEntry]) -> Iterator[Line]:
             who=(user.get_full_name() if user else "") or _name(people[row.login], row.actor),
             now=user.username if user and user.username != row.login else "",
             actor=_label(Actor, row.actor),
-            action=_label(Action, row.action),
+            action=_("first page") if _at_home(row) else _label(Action, row.action),
             outcome=_label(Outcome, row.outcome),
             subject=title(kind) if kind else "",
             url=url,
         )
+
+
+def _at_home(row: JournalEntry) -> bool:
+    """Whether it is the first page, whose list of what was opened last is a look."""
+    return row.action == Action.SEARCH and row.query.partition("?")[0] == reverse("admin:index")
 
 
 def _users(rows: Sequence[JournalEntry]) -> Mapping[str, User]:

@@ -4,7 +4,8 @@ import csv
 import threading
 import uuid
 from collections.abc import Iterator
-from datetime import UTC, date, datetime, timedelta
+from contextlib import suppress
+from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 from urllib.parse import urlencode
 
@@ -21,6 +22,7 @@ from annals.access.journal.entry import QUARANTINE
 from annals.access.journal.read import COLUMNS, Filters, Place, cell, lines
 from annals.access.journal.words import Action, Outcome
 from history.admin.parts.cards import title
+from history.admin.parts.filter_form import MOMENTS, MomentField, Zoned
 from history.admin.parts.links import PAGE, pages
 from history.entities import ENTITIES, Entity
 from history.requests.worker_shares import BusyError
@@ -32,8 +34,8 @@ _ANY: Final = [("", _("any"))]
 NOT_COMPLETE: Final = "NOT COMPLETE"
 
 
-class FilterForm(forms.Form):
-    """All fields optional. Days are UTC, the last one included."""
+class FilterForm(Zoned):
+    """All fields optional. A date alone as the end includes that day."""
 
     login = forms.CharField(label=_("Login"), required=False, max_length=150)
     application = forms.CharField(label=_("Application"), required=False, max_length=200)
@@ -41,25 +43,23 @@ class FilterForm(forms.Form):
     id = forms.CharField(label=_("Id"), required=False, max_length=200)
     action = forms.ChoiceField(label=_("Action"), required=False, choices=_ANY + Action.choices)
     outcome = forms.ChoiceField(label=_("Outcome"), required=False, choices=_ANY + Outcome.choices)
-    since = forms.DateField(
-        label=_("From (UTC)"), required=False, widget=forms.DateInput(attrs={"type": "date"})
-    )
-    until = forms.DateField(
-        label=_("To (UTC)"), required=False, widget=forms.DateInput(attrs={"type": "date"})
-    )
+    since = MomentField(label=_("From"), required=False, input_formats=MOMENTS)
+    until = MomentField(label=_("To"), required=False, input_formats=MOMENTS)
 
     def __init__(self, data: Any) -> None:
-        super().__init__(data, label_suffix="")
+        super().__init__(data)
         kinds = [(entity.name, title(entity)) for entity in ENTITIES]
         field: Any = self.fields["entity"]
         field.choices = [*_ANY, *kinds, (QUARANTINE, Action.QUARANTINE.label)]
         self.is_valid()
 
     def clean(self) -> None:
-        """An end before the beginning is wrong; it would find nothing."""
-        since, until = (self.cleaned_data.get(name) for name in ("since", "until"))
-        if since and until and since > until:
-            self.add_error("until", _("The end is earlier than the beginning."))
+        """Adds the bounds as moments: begin and end."""
+        begin, end = self.bounds("since", "until")
+        if end and ":" not in self.data["until"]:
+            with suppress(OverflowError):  # no day comes after it
+                end += timedelta(days=1)
+        self.cleaned_data |= {"begin": begin, "end": end}
 
     @property
     def refused(self) -> str:
@@ -71,17 +71,18 @@ class FilterForm(forms.Form):
     @property
     def given(self) -> dict[str, str]:
         """The valid fields that are not empty, as query parameters."""
-        return {name: str(value) for name, value in self.cleaned_data.items() if value}
+        used = [name for name in self.data if name in self.fields and self.cleaned_data.get(name)]
+        return {name: self.data[name] for name in used}
 
     def filters(self) -> Filters:
         """A field that is wrong does not filter; the form says what is wrong with it."""
-        found = dict(self.cleaned_data)
-        since, until = found.pop("since", None), found.pop("until", None)
+        found = self.cleaned_data
+        names = ("login", "application", "entity", "action", "outcome")
         return Filters(
-            entity_id=found.pop("id", ""),
-            since=_midnight(since),
-            until=_midnight(until, days=1),
-            **found,
+            entity_id=found.get("id", ""),
+            since=found["begin"],
+            until=found["end"],
+            **{name: found.get(name, "") for name in names},
         )
 
 
@@ -121,15 +122,6 @@ def address_for(entity: Entity, id: str) -> str:
     """The looks at an entity; of an application, those at its children too."""
     parameter = "application" if entity.root else "id"
     return f"{reverse(NAME)}?{urlencode({parameter: id})}"
-
-
-def _midnight(day: date | None, days: int = 0) -> datetime | None:
-    try:
-        if day is None:
-            return None
-        return datetime(day.year, day.month, day.day, tzinfo=UTC) + timedelta(days)
-    except OverflowError:
-        return None
 
 
 def _token(place: Place) -> str:

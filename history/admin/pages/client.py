@@ -11,6 +11,7 @@ from django.contrib import admin
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.urls import reverse
+from django.utils import timezone
 from django.utils.translation import gettext as _
 
 from history import complete_to, masking, timeline
@@ -18,7 +19,7 @@ from history.admin.pages.view import may_view_history
 from history.admin.parts import links
 from history.admin.parts.cards import CardBuilder
 from history.admin.parts.found import make_groups
-from history.base import clock, zone
+from history.base import clock
 from history.entities import ENTITIES, PARTS
 from history.requests.worker_shares import expensive_view
 from history.timeline import (
@@ -70,6 +71,8 @@ def page(request: HttpRequest, reader: Reader) -> HttpResponse:
             "complete": complete_to.read(ENTITIES),
             "title": _("Client {number}").format(number=number),
             "number": number,
+            "query": number,
+            "hide_finder": not hits,
             "hits": hits,
             "more": bool(results and (results.next_token or results.limited)),
             "cut": any(its.next_token for its in pages),
@@ -108,8 +111,7 @@ def _nearest(
 
 def _monday(request: HttpRequest) -> datetime:
     """The beginning of the week in the reader's zone."""
-    here = zone.of(request)
-    today = clock.now().astimezone(here).date()
+    here, today = timezone.get_current_timezone(), timezone.localdate(clock.now())
     try:
         year, number = request.GET.get(WEEK, "").split("-W")
         # Of the first and the last year the weeks around a week may not exist.

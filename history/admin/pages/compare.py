@@ -10,7 +10,7 @@ from django.utils.translation import ngettext
 from history import timeline
 from history.admin.pages.view import may_view_history
 from history.admin.parts import heads, links
-from history.admin.parts.cards import fields_of, utc
+from history.admin.parts.cards import fields_of
 from history.admin.parts.change_rows import change_rows, ordered
 from history.admin.parts.links import AFTER, row_pages, start_of
 from history.diff import BadPath, parse
@@ -51,7 +51,6 @@ def page(request: HttpRequest, reader: Reader, entity: Entity, id: str) -> HttpR
             "columns": [
                 {
                     "version": version,
-                    "utc": utc(version.updated_at),
                     "changed_by": heads.changed_by(version),
                     "raw_url": links.snapshot(entity, id, *_place(version)),
                 }

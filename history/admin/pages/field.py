@@ -14,7 +14,7 @@ from django.utils.translation import gettext as _
 from history import timeline
 from history.admin.pages.view import may_view_history
 from history.admin.parts import heads, links
-from history.admin.parts.cards import fields_of, utc
+from history.admin.parts.cards import fields_of
 from history.admin.parts.change_rows import steps
 from history.admin.parts.clerk.picture import ValueStep, step_chart
 from history.admin.parts.values import Value, readable
@@ -84,7 +84,6 @@ def _lines(
             {
                 "value": shown[number],
                 "origin": origin,
-                "utc": utc(origin.updated_at),
                 "who": (origin.author or origin.service).name,
                 "service": origin.service.name if origin.author else "",
                 "stood": _stood(origin, until, ended=ended) if until > origin.updated_at else "",

@@ -7,14 +7,14 @@ from django.utils.translation import gettext as _
 from history import timeline
 from history.admin.pages.view import may_view_history
 from history.admin.parts import gaps, heads, links
-from history.admin.parts.cards import fields_of, title, utc
+from history.admin.parts.cards import fields_of, title
 from history.admin.parts.change_rows import change_rows, ordered
 from history.admin.parts.clerk import activity
 from history.admin.parts.filter_form import MomentForm
 from history.admin.parts.headline import Room, headline, shared
 from history.admin.parts.heads import MOST_PARTS
 from history.admin.parts.values import members
-from history.base import clock, zone
+from history.base import clock
 from history.diff import Change
 from history.entities import root
 from history.record import ChangeType
@@ -35,8 +35,7 @@ MOST_ROWS = 30  # of what differs in a part
 @expensive_view
 def page(request: HttpRequest, reader: Reader, id: str) -> HttpResponse:
     """?time= in the zone ?tz=, else in the reader's; without it, now. 404 with a reason."""
-    here = zone.of(request)
-    form = MomentForm(request.GET if "time" in request.GET else None, here=here)
+    form = MomentForm(request.GET if "time" in request.GET else None)
     given = form.is_valid()
     note = ""
     try:
@@ -47,7 +46,7 @@ def page(request: HttpRequest, reader: Reader, id: str) -> HttpResponse:
             found = timeline.application_at(reader, id, clock.now(), MOST_PARTS)
         except timeline.NotFoundError:
             raise error from None
-        note = _nothing(error)
+        note = f"{_nothing(error)} {gaps.kept(moment)}".rstrip()
     empty = note or (form.is_bound and not given)
     compared = given and not empty
     today = (
@@ -55,7 +54,7 @@ def page(request: HttpRequest, reader: Reader, id: str) -> HttpResponse:
         if compared
         else None
     )
-    days = activity.end_of(links.application_at(id), here)
+    days = activity.end_of(links.application_at(id))
     context = {
         **heads.context(
             request,
@@ -73,7 +72,7 @@ def page(request: HttpRequest, reader: Reader, id: str) -> HttpResponse:
         "said": moment if compared else None,
         "parts": [] if empty else _parts(reader, found, today),
         "later": _later(found, today),
-        **activity.of_timeline(reader, root(), id, here, days, found.members),
+        **activity.of_timeline(reader, root(), id, days, found.members),
         "hidden": 0 if empty else found.unread,
         "notes": [note] if note else [] if empty else [_missing(each) for each in found.missing],
     }
@@ -181,7 +180,6 @@ def _part(version: Version, room: Room) -> dict[str, object]:
         "kind": title(entity),
         "name": _name(version),
         "who": heads.changed_by(version),
-        "utc": utc(version.updated_at),
         "deleted": deleted,
         "items": members(document, fields_of(entity, room), "", 1),
         "url": links.timeline(entity, version.id),

@@ -100,9 +100,14 @@ def _search(reader: Reader, asked: str, token: str | None, notes: list[str]) -> 
     for text in wanted:
         if text in spelled:
             found |= spelled[text]
-        elif exact[text].found or text.strip(SIGNS):
+        elif exact[text].found or (text.strip(SIGNS) and not _is_word(text)):
             found[text] = exact[text]
     return found or exact
+
+
+def _is_word(text: str) -> bool:
+    """Whether it is a Russian word, as in “заявка 7708-2026-1”: no id or number is one."""
+    return text.isalpha() and not text.isascii()
 
 
 def _other_spellings(reader: Reader, texts: Sequence[str]) -> dict[str, dict[str, Results]]:

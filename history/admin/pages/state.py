@@ -7,7 +7,7 @@ from django.utils.translation import gettext as _
 from history import timeline
 from history.admin.pages.view import may_view_history
 from history.admin.parts import heads, links
-from history.admin.parts.cards import fields_of, utc
+from history.admin.parts.cards import fields_of
 from history.admin.parts.change_rows import steps
 from history.admin.parts.headline import Fields
 from history.admin.parts.links import AFTER, MOST_ROWS, row_pages, start_of
@@ -49,8 +49,8 @@ def _technical(leaf: BlamedLeaf) -> bool:
 
 
 def _line(fields: Fields, id: str, leaf: BlamedLeaf, newest: Version) -> dict[str, object]:
-    """One leaf. trail and label as in ChangeRow. who: the person, else the service. url: the
-    versions that changed it, or the list that it stands in; may be empty."""
+    """One leaf. trail and label as in ChangeRow. who: the person, else the service. url: all
+    values of it, or of the list that it stands in; may be empty."""
     entity = newest.entity
     names = steps(leaf.key_path, newest.data, fields) or [""]
     origin = leaf.origin
@@ -61,7 +61,6 @@ def _line(fields: Fields, id: str, leaf: BlamedLeaf, newest: Version) -> dict[st
         "value": readable(leaf.value, fields, leaf.path),
         "origin": origin,
         "who": (origin.author or origin.service).name,
-        "utc": utc(origin.updated_at),
-        "url": links.with_path(links.timeline(entity, id), leaf.history_path, {}),
+        "url": links.field(entity, id, leaf.history_path),
         "version_url": links.snapshot(entity, id, origin.version, origin.updated_at),
     }

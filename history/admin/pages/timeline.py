@@ -1,6 +1,7 @@
 """The timeline pages: of one entity, and of an application with its children."""
 
 from dataclasses import dataclass
+from typing import Any
 
 from django.contrib import admin
 from django.http import HttpRequest, HttpResponse
@@ -9,7 +10,7 @@ from django.utils.translation import gettext as _
 
 from history import complete_to, masking, timeline
 from history.admin.pages.view import may_view_history
-from history.admin.parts import heads, links
+from history.admin.parts import gaps, heads, links
 from history.admin.parts.cards import CardBuilder, folded, title
 from history.admin.parts.clerk import activity, take_away
 from history.admin.parts.filter_form import FilterForm, by_name
@@ -23,6 +24,7 @@ from history.timeline.states import Members
 
 PAGE_SIZE = 50
 CHANGES = frozenset({Include.CHANGES})
+NOTHING = Page((), None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,17 +55,19 @@ def application(request: HttpRequest, reader: Reader, id: str) -> HttpResponse:
 
 def _respond(request: HttpRequest, reader: Reader, source: ShownTimeline) -> HttpResponse:
     kinds = PARTS if source.whole else [source.entity]
-    form = FilterForm(request.GET, kinds=kinds, here=zone.of(request))
+    form = FilterForm(request.GET, kinds=kinds)
     token = request.GET.get(PAGE) or None
     found, token, notes = _read(reader, source, form, token)
-    plain = token is None and not form.applied
+    wrong = form.refused and not form.applied  # nothing is shown
+    plain = token is None and not form.applied and not wrong
     newest = _newest(reader, source)
     heads.remember(request, source.entity, source.id)
     kept = form.parameters()
     address = (
         links.application(source.id) if source.whole else links.timeline(source.entity, source.id)
     )
-    if take_away.AS in request.GET:
+    as_file = take_away.AS in request.GET
+    if as_file and not form.refused:
         return _file(request, source, form, found, newest)
     cards = CardBuilder(
         newest=(newest.version, newest.updated_at) if newest else None,
@@ -87,6 +91,7 @@ def _respond(request: HttpRequest, reader: Reader, source: ShownTimeline) -> Htt
                 source.id,
                 newest,
                 tab="whole" if source.whole else "card",
+                last=_last(reader, source, found if plain else None),
             ),
             **pages(request, address, kept, token, found.next_token),
             "more_links": admin.site.links_of(request, source.entity, source.id),  # type: ignore[attr-defined]
@@ -98,14 +103,15 @@ def _respond(request: HttpRequest, reader: Reader, source: ShownTimeline) -> Htt
                 (name, where, links.with_path(address, where, kept)) for name, where in form.meant
             ],
             "chips": form.chips(address),
-            "files": take_away.links(address, kept, token),
+            "files": [] if wrong else take_away.links(address, kept, token),
             "groups": folded(cards.build(found.versions)),
             "newer_poll": _poll(source, found) if plain else "",
-            **(_picture(request, reader, source, address, members) if token is None else {}),
+            **(_picture(reader, source, address, members) if token is None else {}),
             "known_authors": by_name(each.author for each in found.versions),
             "known_services": by_name(each.service for each in found.versions),
-            "at_start": found.next_token is None and not form.applied,
+            "at_start": found.next_token is None and not form.applied and not wrong,
         },
+        status=400 if as_file else 200,
     )
 
 
@@ -118,16 +124,11 @@ def _poll(source: ShownTimeline, found: Page) -> str:
 
 
 def _picture(
-    request: HttpRequest,
-    reader: Reader,
-    source: ShownTimeline,
-    address: str,
-    members: Members | None,
+    reader: Reader, source: ShownTimeline, address: str, members: Members | None
 ) -> dict[str, object]:
-    here = zone.of(request)
-    url = activity.versions_of(address, here)
+    url = activity.versions_of(address)
     keys = (members or reader.members(source.id)) if source.whole else None
-    return activity.of_timeline(reader, source.entity, source.id, here, url, keys)
+    return activity.of_timeline(reader, source.entity, source.id, url, keys)
 
 
 def _file(
@@ -169,6 +170,10 @@ def _read(
                 include=CHANGES,
             )
             break
+        except timeline.OlderThanRetentionError:
+            notes.append(gaps.kept(form.filters().until))
+            found = NOTHING
+            break
         except timeline.BadParameterError as error:
             if not form.refuse(error.name):
                 if token is None:
@@ -181,6 +186,7 @@ def _read(
         text = _("Wrong, and not used: {conditions}. The filter says what is wrong.")
         quoted = [_("“{condition}”").format(condition=label) for label in form.refused]
         notes.append(text.format(conditions=", ".join(quoted)))
+        found = found if form.applied else NOTHING
     return found, token, notes
 
 
@@ -190,6 +196,16 @@ def _newest(reader: Reader, source: ShownTimeline) -> Version | None:
         return timeline.newest(reader, source.entity, source.id)
     except timeline.NotFoundError:
         return None
+
+
+def _last(reader: Reader, source: ShownTimeline, first: Page | None) -> Version | None:
+    """The last change of an application, if it is one of a child. first: the first page of all
+    versions, where that was read."""
+    if not source.whole:
+        return None
+    asked: dict[str, Any] = {"whole": True, "page_size": 1, "include": frozenset()}
+    page = first or heads.versions(reader, source.entity, source.id, **asked)
+    return next((each for each in page.versions[:1] if each.entity.parent), None)
 
 
 def _children(

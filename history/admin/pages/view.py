@@ -19,7 +19,7 @@ from history.entities import ENTITIES, Entity, root
 from history.masking.viewer import may
 from history.need_to_know import NeedToKnowError, RuleFailedError
 from history.requests import accesses, worker_shares
-from history.timeline import Absence, NotFoundError, OlderThanRetentionError, Reader
+from history.timeline import Absence, NotFoundError, Reader
 from history.timeline.query import storable
 from history.trace import State
 
@@ -80,8 +80,6 @@ def _not_found(
         with suppress(NotFoundError):  # retention removes the others too
             newest, name = timeline.newest(reader, entity, id), _("version {n}").format(n=number)
             head = heads.context(request, reader, entity, id, newest, name=name)
-    elif isinstance(reason, OlderThanRetentionError):
-        why = _("It is older than the days that are kept.")
     else:
         why = _(
             "The store has nothing with this id in the days that are kept. Check the id; "

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
+from datetime import datetime
 from itertools import groupby
 
 from django.utils.translation import get_language, gettext_lazy, ngettext
@@ -76,7 +76,6 @@ class CardBuilder:
             "anchor": anchor,
             "kind": f"{version.type.name.lower()}d",  # created, updated, deleted
             "what": kind_text(version.type),
-            "utc": utc(version.updated_at),
             "who": (version.author or version.service).name,
             "who_url": self.maker_filter(version),
             "known": version.author is None or version.author.kind != "unknown",
@@ -98,10 +97,7 @@ class CardBuilder:
             "twins_url": _twins(version, self.twice.get((entity, id, number), ())),
         }
         if other:
-            card |= {
-                "other_utc": utc(other),
-                "other_url": links.snapshot(entity, id, number, other),
-            }
+            card["other_url"] = links.snapshot(entity, id, number, other)
         if self.titles:
             application = version.product_instance_id or id
             card["application"] = self.titles.get(application) or application
@@ -160,11 +156,6 @@ def title(entity: Entity) -> str:
 
 def kind_text(kind: ChangeType) -> str:
     return str(WHAT[kind])
-
-
-def utc(moment: datetime) -> str:
-    """To the microsecond, for pages without JavaScript and for titles."""
-    return f"{moment.astimezone(UTC):%Y-%m-%d %H:%M:%S.%f} UTC"
 
 
 def _name(version: Version) -> str:

@@ -1,12 +1,13 @@
 """The filter above a timeline: its form, the checked filters, and the query parameters."""
 
 from collections.abc import Collection, Iterable
-from datetime import UTC, datetime, time, timedelta
+from datetime import UTC, datetime, time, timedelta, tzinfo
 from typing import Any
 from urllib.parse import urlencode
 from zoneinfo import ZoneInfo
 
 from django import forms
+from django.utils import timezone
 from django.utils.functional import Promise
 from django.utils.translation import get_language, ngettext
 from django.utils.translation import gettext_lazy as _
@@ -42,47 +43,52 @@ class MomentField(forms.DateTimeField):
 
     widget = _asking(_("yesterday 12:00"))
     default_error_messages = {"invalid": _("Not a date. Write 26.11.2026 12:00 or yesterday 12:00")}
-    zone = ZoneInfo("UTC")  # of who writes; see Zoned
+    zone: tzinfo = UTC  # of who writes; see Zoned
 
     def to_python(self, value: Any) -> datetime | None:
         given = value.strip() if isinstance(value, str) else value
         today = clock.now().astimezone(self.zone).date()
         said = moment_words.parse(given, today) if isinstance(given, str) else None
-        return said or super().to_python(given)
+        with timezone.override(UTC):  # Django refuses what a clock passes twice, or leaves out
+            return said or super().to_python(given)
 
 
 class Zoned(forms.Form):
     """Moments are in the browser's zone, which annals.js puts into tz; without it in that of the
-    reader: here."""
+    reader."""
 
     tz = forms.CharField(required=False, max_length=64, widget=forms.HiddenInput)
 
-    def __init__(self, *args: Any, here: ZoneInfo = MomentField.zone, **kwargs: Any) -> None:
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self._here = here.key
         self.label_suffix = ""
         self.use_required_attribute = False
 
     def full_clean(self) -> None:
-        name = self._zone(self.data.get("tz", ""))
+        given = self.data.get("tz", "")
+        here = ZoneInfo(given) if given in zone.names() else timezone.get_current_timezone()
         for field in self.fields.values():
             if isinstance(field, MomentField):
-                field.zone = ZoneInfo(name)
+                field.zone = here
         super().full_clean()
 
-    def clean_tz(self) -> str:
-        return self._zone(self.cleaned_data["tz"])
-
-    def _zone(self, given: str) -> str:
-        return given if given in zone.names() else self._here
-
     def moment(self, name: str) -> datetime | None:
-        """A cleaned moment in UTC. Raises OverflowError."""
+        """A cleaned moment in UTC; None for one that is wrong: its field says why."""
         value: datetime | None = self.cleaned_data.get(name)
-        if value is None:
+        field: Any = self.fields[name]
+        try:
+            return value.replace(tzinfo=field.zone).astimezone(UTC) if value else None
+        except OverflowError:
+            self.add_error(name, OUTSIDE)
             return None
-        zone = ZoneInfo(self.cleaned_data.get("tz") or "UTC")
-        return value.replace(tzinfo=zone).astimezone(UTC)
+
+    def bounds(self, low: str, high: str) -> tuple[datetime | None, datetime | None]:
+        """Two cleaned moments, as moment() gives them; the second one not before the first."""
+        since, until = self.moment(low), self.moment(high)
+        if since and until and since > until:
+            self.add_error(high, _("The end is earlier than the beginning."))
+            return since, None
+        return since, until
 
 
 class MomentForm(Zoned):
@@ -98,17 +104,13 @@ class MomentForm(Zoned):
     def clean(self) -> None:
         """Adds the moment: at."""
         now, given = clock.now(), self.cleaned_data.get("time")
-        try:
-            at = self.moment("time")
-            if at and given and given.time() == time() and ":" not in self.data["time"]:
-                self.cleaned_data["time"] = given + timedelta(hours=23, minutes=59, seconds=59)
-                at = max(at, min(now, self.moment("time") or now))
-            self.cleaned_data["at"] = at
-        except OverflowError:
-            self.add_error("time", OUTSIDE)
-        else:
-            if at and at > now:
-                self.add_error("time", _("This moment is still to come."))
+        at = self.moment("time")
+        if at and given and given.time() == time() and ":" not in self.data["time"]:
+            self.cleaned_data["time"] = given + timedelta(hours=23, minutes=59, seconds=59)
+            at = max(at, min(now, self.moment("time") or now))
+        self.cleaned_data["at"] = at
+        if at and at > now:
+            self.add_error("time", _("This moment is still to come."))
 
 
 class FilterForm(Zoned):
@@ -190,15 +192,8 @@ class FilterForm(Zoned):
 
     def clean(self) -> None:
         """Adds the bounds as moments: since and until."""
-        for name, bound in (("from", "since"), ("to", "until")):
-            try:
-                self.cleaned_data[bound] = self.moment(name)
-            except OverflowError:
-                self.add_error(name, OUTSIDE)
-        since, until = (self.cleaned_data.get(bound) for bound in ("since", "until"))
-        if since and until and since > until:
-            del self.cleaned_data["until"]
-            self.add_error("to", _("The end is earlier than the beginning."))
+        since, until = self.bounds("from", "to")
+        self.cleaned_data |= {"since": since, "until": until}
 
     def filters(self) -> Filters:
         """The filters for the timeline. An invalid condition is left out; the form shows why."""

@@ -1,11 +1,13 @@
 """What a search has found, as the rows of a table."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from datetime import datetime
+from operator import attrgetter
 
 from history import timeline
 from history.admin.parts import links
-from history.admin.parts.cards import fields_of, title, utc
+from history.admin.parts.cards import fields_of, title
 from history.admin.parts.headline import headline, status
 from history.documents.exactjson import Json
 from history.entities import ENTITIES, Entity
@@ -28,20 +30,20 @@ class Group:
 
 def make_groups(reader: Reader, found: Mapping[str, Results]) -> list[Group]:
     """The results of each text as rows. One query for each kind."""
+    every = [each for results in found.values() for each in results.found]
     wanted = {
         carrier
-        for results in found.values()
-        for each in results.found
+        for each in every
         for carrier in each.carriers[:MAX_CARRIERS]
         if carrier.entity.parent is not None
     }
-    for results in found.values():
-        wanted |= {Carrier(e.entity, e.id) for e in results.found if _bare(e)}
+    wanted |= {Carrier(each.entity, each.id) for each in every if _bare(each)}
     documents = timeline.documents(reader, wanted)
+    latest = reader.newest_children({each.id for each in every if each.entity.root})
     return [
         Group(
             text,
-            [_hit(each, documents) for each in results.found],
+            [_hit(each, documents) for each in _by_change(results.found, latest)],
             results.next_token,
             results.limited,
         )
@@ -58,6 +60,14 @@ def key_title(entity: Entity, key: str) -> str:
         if name == key
     ]
     return next((label for label in labels if label), key)
+
+
+def _by_change(found: Sequence[Found], latest: Mapping[str, datetime]) -> list[Found]:
+    """In the order of Results. An application changes with its children. latest: when they last
+    did, by application."""
+    changed = {one.id: max(one.updated_at, latest.get(one.id, one.updated_at)) for one in found}
+    moved = (replace(one, updated_at=changed[one.id]) if one.entity.root else one for one in found)
+    return sorted(moved, key=attrgetter("position"))
 
 
 def _hit(one: Found, documents: Mapping[Carrier, Json]) -> dict[str, object]:
@@ -77,7 +87,6 @@ def _hit(one: Found, documents: Mapping[Carrier, Json]) -> dict[str, object]:
         "url": links.landing(one.entity, one.id),
         "application_url": links.application(application) if application else "",
         "updated_at": one.updated_at,
-        "utc": utc(one.updated_at),
     }
 
 

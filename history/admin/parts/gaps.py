@@ -4,15 +4,18 @@ from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime
 from typing import NamedTuple
 
+from django.utils import timezone
 from django.utils.html import format_html
 from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 
 from history import quarantined, trace
 from history.admin.parts import links
+from history.base.moments import day, when
 from history.entities import Entity
 from history.record import MAX_VERSION
 from history.timeline import Absence, Version
+from history.timeline.absence import kept_from
 from history.trace import Fate
 
 # Of one gap: sentences on versions that came, and ranges of those that did not.
@@ -100,6 +103,15 @@ def ask_archive() -> str:
     return _("The administrator of Annals can bring back days of the archive.")
 
 
+def kept(asked: datetime | None) -> str:
+    """From which day on versions are kept, where a moment before it was asked for; else empty."""
+    start = kept_from()
+    if asked is None or asked > start:
+        return ""
+    text = _("Versions are kept from {day} on: older ones may have been removed.")
+    return text.format(day=day(timezone.localtime(start)))
+
+
 def _missing(run: range, why: Absence | None) -> str:
     if len(run) == 1:
         return absent(run[0], why)
@@ -124,9 +136,3 @@ def _runs(version: Version) -> Iterator[range]:
 
 def _link(entity: Entity, id: str, number: int) -> GapLink:
     return GapLink(number, links.snapshot(entity, id, number))
-
-
-def when(moment: datetime) -> str:
-    """A time element that annals.js converts to the browser's time zone."""
-    plain = trace.plain(moment)
-    return format_html('<time datetime="{}" data-when="full">{}</time>', moment.isoformat(), plain)

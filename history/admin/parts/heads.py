@@ -10,7 +10,7 @@ from django.utils.translation import gettext as _
 
 from history import complete_to, masking, timeline
 from history.admin.parts import links
-from history.admin.parts.cards import fields_of, title, utc
+from history.admin.parts.cards import fields_of, title
 from history.admin.parts.headline import headline, shared, status
 from history.documents.exactjson import Json
 from history.entities import BY_NAME, CHILDREN, PARTS, Entity, root
@@ -42,16 +42,20 @@ def context(
     name: str = "",
     then: bool = False,
     today: Version | None = None,
+    last: Version | None = None,
 ) -> dict[str, object]:
     """What the templates of the pages about an entity need. newest: None where the store has no
     version. tab: the page that is shown; name: what it is called, if not as its tab. then: newest
-    is the one of that time; today: the newest one, where it was read."""
+    is the one of that time; today: the newest one, where it was read. last: the version of
+    a child to name instead."""
     kind = title(entity)
     tabs = _tabs(entity, id, tab)
-    facts = _facts(reader, newest) if newest else {}
+    facts = _facts(reader, newest, last or newest) if newest else {}
     now = _status(today) if today else ""
     if then and newest and now != _status(newest):
         facts |= {"then": True, "now": now}
+    if last:
+        facts["changed"] = title(last.entity)
     called = facts.get("title") or f"{kind} {id}"
     return {
         **admin.site.each_context(request),
@@ -77,19 +81,18 @@ def versions(reader: Reader, entity: Entity, id: str, *, whole: bool, **asked: A
     return timeline.page(reader, Query(entity=entity, id=id, **asked))
 
 
-def _facts(reader: Reader, newest: Version) -> dict[str, object]:
-    """compare_from: what the form offers to compare with the newest version. application_id,
-    application_kind, application_url: of a child, else empty."""
+def _facts(reader: Reader, newest: Version, last: Version) -> dict[str, object]:
+    """last: the version to name. compare_from: what the form offers to compare with the newest one.
+    application_id, application_kind, application_url: of a child, else empty."""
     data = _document(reader, newest)
     previous, application = newest.previous_version, newest.product_instance_id
     return {
         "title": headline(data),
         "status": status(data, fields_of(newest.entity)),
         "deleted": newest.type is ChangeType.DELETE,
-        "version": newest.version,
-        "updated_at": newest.updated_at,
-        "utc": utc(newest.updated_at),
-        "author": changed_by(newest),
+        "version": last.version,
+        "updated_at": last.updated_at,
+        "author": changed_by(last),
         "compare_from": newest.version if previous is None else previous,
         "application_id": application,
         "application_kind": title(root()) if application else "",
@@ -184,7 +187,6 @@ def other_versions(
             {
                 "version": number,
                 "updated_at": twin.updated_at,
-                "utc": utc(twin.updated_at),
                 "url": links.snapshot(entity, id, number, twin.updated_at),
                 "compare_url": links.comparison(
                     entity, id, (number, times[0]), (number, times[-1])

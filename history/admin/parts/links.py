@@ -33,8 +33,9 @@ def with_path(timeline: str, path: str, query: Mapping[str, str]) -> str:
 
 
 def field(entity: Entity, id: str, path: str) -> str:
-    """The values of a field; empty for a path that is too long for an address."""
-    return _short(reverse("admin:history_field", args=[entity, id]), {"path": path})
+    """The values of a field; empty for one that is too long for an address, or is the document."""
+    address = reverse("admin:history_field", args=[entity, id])
+    return _short(address, {"path": path}) if path else ""
 
 
 def with_maker(timeline: str, version: Version, query: Mapping[str, str]) -> str:

@@ -18,6 +18,7 @@ from django.utils.translation import ngettext, pgettext
 from history import masking
 from history.admin.parts.headline import Fields
 from history.admin.parts.value_html import value_html
+from history.base.moments import day
 from history.diff import Maybe
 from history.diff.path import escape
 from history.documents.exactjson import Json, dumps
@@ -116,9 +117,8 @@ class Value:
             at = datetime.fromisoformat(self.moment).astimezone(zone)
         except (ValueError, OverflowError):  # no moment, or no such day
             return self.text
-        day = _("{year}-{month}-{day}").format(year=at.year, month=f"{at:%m}", day=f"{at:%d}")
         # mark_differences gives moments that differ only in the fraction their exact text.
-        return f"{day} {at.time().isoformat('auto' if self.text == self.exact else 'seconds')}"
+        return f"{day(at)} {at.time().isoformat('auto' if self.text == self.exact else 'seconds')}"
 
     @property
     def head(self) -> str:

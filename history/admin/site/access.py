@@ -32,7 +32,7 @@ def reader(request: HttpRequest) -> dict[str, Any]:
     return {
         "may_read": partial(may, getattr(request, "user", None), PERMISSION),
         "zone": zone.chosen(request),
-        "zone_name": zone.CHOICES[zone.chosen(request)],
+        "zone_name": zone.of(request).key,
     }
 
 

@@ -34,7 +34,7 @@
         const fraction = (/\.(\d+)/.exec(stored) || ["", ""])[1];
         const time = clock.format(moment);
         element.title = `${date.format(moment)}, ${time}${fraction && "." + fraction} `
-            + `${offsetOf(moment)} (${zone})\n${element.dataset.utc || stored}`;
+            + `${offsetOf(moment)} (${zone})\n${element.dataset.utc || stored.replace("T", " ").replace("Z", " UTC")}`;
         const near = day.format(moment) === day.format(new Date())
             ? time : `${date.format(moment)}, ${time}`;
         const shown = { clock: time, date: date.format(moment), near };
@@ -120,8 +120,8 @@
             ?.querySelectorAll("details").forEach((one) => { one.open = !one.open; }),
         "c": () => document.activeElement.closest(".version")
             ?.querySelector("[data-copy]")?.click(),
-        "?": () => document.querySelector(".keys")?.toggleAttribute("open"),
-        "Escape": () => document.querySelectorAll(".keys[open], .filter[open]")
+        "?": () => document.querySelector(".keys")?.showModal(),
+        "Escape": () => document.querySelectorAll(".filter[open]")
             .forEach((one) => { one.open = false; }),
     };
     // The same keys on a Russian keyboard.
@@ -131,9 +131,11 @@
     const off = () => localStorage.getItem("annals-keys") === "off";
 
     const onKey = (event) => {
-        const typing = event.target.closest("input, textarea, select, [contenteditable]");
+        const typing = event.target.closest("input, textarea, select, [contenteditable], dialog");
+        // The search box of the first page is focused: nobody searches for a question mark.
+        const asks = event.key === "?" && event.target.matches("[data-search]:placeholder-shown");
         const action = keys[event.key];
-        if (action && !typing && !off() && !event.ctrlKey && !event.metaKey && !event.altKey) {
+        if (action && (asks || !typing) && !off() && !event.ctrlKey && !event.metaKey && !event.altKey) {
             event.preventDefault();
             action();
         }
@@ -167,8 +169,11 @@
             button.hidden = false;
             button.addEventListener("click", () => window.print());
         });
+        document.querySelectorAll("[data-help]").forEach((button) => {
+            button.hidden = false;
+            button.addEventListener("click", keys["?"]);
+        });
         document.querySelectorAll("[data-keys]").forEach((box) => {
-            box.closest("label").hidden = false;
             box.checked = !off();
             box.addEventListener("change", () => {
                 localStorage.setItem("annals-keys", box.checked ? "on" : "off");

@@ -245,13 +245,18 @@ def first(texts: Sequence[str], ids: Sequence[str], keys: Sequence[str], limit: 
         for entity, rows in zip(ENTITIES, found, strict=False)
     }
     absent = [id for id in ids if ROOT is not None and id not in newest[ROOT]]
-    if not absent or not CHILDREN:
-        return First(newest, {}, found[-1])
+    return First(newest, newest_children(absent), found[-1])
+
+
+def newest_children(applications: Collection[str]) -> dict[str, datetime]:
+    """Of each application that has children the time of their newest version."""
+    if not applications or not CHILDREN:
+        return {}
     latest: dict[str, datetime] = {}
-    asked = [(sql(_NEWEST_CHILD, entity), {"ids": absent}) for entity in CHILDREN]
+    asked = [(sql(_NEWEST_CHILD, entity), {"ids": list(applications)}) for entity in CHILDREN]
     for id, moment in chain.from_iterable(statements.together(asked)):
         latest[id] = max(moment, latest.get(id, moment))
-    return First(newest, latest, found[-1])
+    return latest
 
 
 # Only keys are sorted. The type first: PostgreSQL need not read the document where it is no DELETE.

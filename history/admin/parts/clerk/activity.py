@@ -5,9 +5,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import date, timedelta
 from itertools import chain, pairwise
 from urllib.parse import urlencode
-from zoneinfo import ZoneInfo
 
 from django.db.models import Value
+from django.utils import timezone
 from django.utils.formats import date_format
 from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
@@ -32,7 +32,6 @@ def of_timeline(
     reader: Reader,
     entity: Entity,
     id: str,
-    zone: ZoneInfo,
     url: Callable[[date], str],
     members: Members | None,
 ) -> dict[str, object]:
@@ -45,17 +44,16 @@ def of_timeline(
     marks: Marks = defaultdict(set)
     for (kind, _id), its in keys.items():
         for key in its:
-            counts[key.updated_at.astimezone(zone).date()][kind.name] += 1
+            counts[timezone.localdate(key.updated_at)][kind.name] += 1
         for before, after in pairwise(sorted(its)):
             if after.version > before.version + 1:
-                marks["lost"].add(after.updated_at.astimezone(zone).date())
+                marks["lost"].add(timezone.localdate(after.updated_at))
     if len(counts) < FEWEST_DAYS:
         return {}
     kinds = [one for one in ENTITIES if any(one.name in its for its in counts.values())]
     first, last = min(counts), max(counts)
-    marks["gone"] = {
-        key.updated_at.astimezone(zone).date() for key in _deleted(reader, entity, id, whole=whole)
-    }
+    gone = _deleted(reader, entity, id, whole=whole)
+    marks["gone"] = {timezone.localdate(key.updated_at) for key in gone}
     for state, day in _states(kinds, last):
         marks[state].add(day)
     days = [
@@ -80,21 +78,24 @@ def of_timeline(
     }
 
 
-def versions_of(address: str, zone: ZoneInfo) -> Callable[[date], str]:
+def versions_of(address: str) -> Callable[[date], str]:
     """The address of the versions of a day."""
+    here = timezone.get_current_timezone_name()
 
     def url(day: date) -> str:
-        asked = {"from": f"{day}T00:00", "to": f"{day + timedelta(days=1)}T00:00", "tz": zone.key}
+        following = day + timedelta(days=1)
+        asked = {"from": f"{day:%d.%m.%Y}", "to": f"{following:%d.%m.%Y}", "tz": here}
         return f"{address}?{urlencode(asked)}"
 
     return url
 
 
-def end_of(address: str, zone: ZoneInfo) -> Callable[[date], str]:
+def end_of(address: str) -> Callable[[date], str]:
     """The address of the page of a moment, of the end of a day: a date, as people write it."""
+    here = timezone.get_current_timezone_name()
 
     def url(day: date) -> str:
-        return f"{address}?{urlencode({'time': f'{day:%d.%m.%Y}', 'tz': zone.key})}"
+        return f"{address}?{urlencode({'time': f'{day:%d.%m.%Y}', 'tz': here})}"
 
     return url
 

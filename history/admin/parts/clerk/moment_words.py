@@ -1,4 +1,4 @@
-"""Moments as people write them: “вчера 12:00”, “12.11.2026 9:30”, “yesterday”."""
+"""Moments as people write them: “вчера 12:00”, “12.11.2026 9:30”, “10 ноября”, “yesterday”."""
 
 import re
 from datetime import date, datetime, time, timedelta
@@ -11,37 +11,46 @@ _DAYS: Final = {
     "yesterday": -1,
     "today": 0,
 }
-_DATE: Final = re.compile(r"(?P<day>[0-3]?\d)\.(?P<month>[01]?\d)(\.(?P<year>\d{4}))?")
-_TIME: Final = re.compile(r"(?P<hour>[0-2]?\d):(?P<minute>[0-5]\d)(:(?P<second>[0-5]\d))?")
+# By the first three letters, in full or short.
+_MONTHS: Final = {
+    name: place
+    for names in (
+        "янв фев мар апр мая июн июл авг сен окт ноя дек",
+        "jan feb mar apr may jun jul aug sep oct nov dec",
+    )
+    for place, name in enumerate(names.split(), 1)
+}
+_DATE: Final = re.compile(
+    r"([0-3]?\d)[. ]([01]?\d|[^\W\d]{3,}\.?)([. ](?P<year>\d{4})( ?г(ода|\.)?)?)?"
+)
+_MOMENT: Final = re.compile(r"(.+?)(?: ([0-2]?\d):([0-5]\d)(?::([0-5]\d))?)?")
 
 
 def parse(text: str, today: date) -> datetime | None:
     """The moment, without a zone; None for anything else. Without a time it is the beginning of the
     day; a date without a year is the last one."""
-    words = text.lower().replace(",", " ").replace(" в ", " ").replace(" at ", " ").split()
-    if not 1 <= len(words) <= 2:
+    plain = text.lower().replace(",", " ").replace(" в ", " ").replace(" at ", " ")
+    found = _MOMENT.fullmatch(" ".join(plain.split()))
+    day = _day(found[1], today) if found else None
+    if found is None or day is None:
         return None
-    at = _time(words[1]) if len(words) > 1 else time()
-    day = _day(words[0], today)
-    return None if day is None or at is None else datetime.combine(day, at)
+    hour, minute, second = (int(each or 0) for each in found.groups()[1:])
+    try:
+        return datetime.combine(day, time(hour, minute, second))
+    except ValueError:
+        return None
 
 
-def _day(word: str, today: date) -> date | None:
-    if word in _DAYS:
-        return today + timedelta(days=_DAYS[word])
-    found = _DATE.fullmatch(word)
+def _day(words: str, today: date) -> date | None:
+    if words in _DAYS:
+        return today + timedelta(days=_DAYS[words])
+    found = _DATE.fullmatch(words)
     if found is None:
         return None
+    named, year = found[2], found["year"]
     try:
-        day = date(int(found["year"] or today.year), int(found["month"]), int(found["day"]))
-        return day if found["year"] or day <= today else day.replace(year=day.year - 1)
-    except ValueError:
-        return None
-
-
-def _time(word: str) -> time | None:
-    found = _TIME.fullmatch(word)
-    try:
-        return time(int(found[1]), int(found[2]), int(found[4] or 0)) if found else None
-    except ValueError:
+        month = int(named) if named.isdigit() else _MONTHS[named[:3]]
+        day = date(int(year or today.year), month, int(found[1]))
+        return day if year or day <= today else day.replace(year=day.year - 1)
+    except (KeyError, ValueError):
         return None

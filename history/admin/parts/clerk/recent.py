@@ -9,7 +9,7 @@ from django.http import HttpRequest
 
 from history import timeline
 from history.admin.parts import heads, links
-from history.admin.parts.cards import fields_of, title, utc
+from history.admin.parts.cards import fields_of, title
 from history.admin.parts.clerk import sentences
 from history.admin.parts.found import make_groups
 from history.admin.parts.headline import headline, status
@@ -77,7 +77,6 @@ def _line(of_page: Reader, place: Carrier, here: ZoneInfo) -> dict[str, object] 
         "title": headline(newest.data),
         "status": status(newest.data, fields_of(entity)),
         "at": last.updated_at,
-        "utc": utc(last.updated_at),
         "who": heads.changed_by(last),
         "what": sentences.change(plain[0], here) if plain else "",
         "more": max(0, len(plain) - 1),

@@ -1,0 +1,33 @@
+"""Moments on pages, in the reader's zone. annals.js shows the same, in fewer words."""
+
+from datetime import UTC, datetime
+
+from django import template
+from django.utils import timezone
+from django.utils.html import format_html
+from django.utils.safestring import SafeString
+from django.utils.translation import gettext as _
+
+register = template.Library()
+
+
+@register.filter
+def when(moment: datetime | None, form: str = "full") -> SafeString:
+    """A time element, exact in its title. form: what annals.js leaves of it: full; near, without
+    the date of today; clock; date."""
+    if moment is None:
+        return SafeString("—")
+    at = timezone.localtime(moment)
+    date = day(at)
+    return format_html(
+        '<time datetime="{}" data-when="{}" title="{}">{}</time>',
+        moment.astimezone(UTC).isoformat().replace("+00:00", "Z"),
+        form,
+        f"{date}, {at.isoformat()[11:]}",
+        date if form == "date" else f"{date}, {at:%H:%M:%S}",
+    )
+
+
+def day(at: datetime) -> str:
+    """Its date, as dates in documents are shown."""
+    return _("{year}-{month}-{day}").format(year=at.year, month=f"{at:%m}", day=f"{at:%d}")
