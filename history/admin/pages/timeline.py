@@ -66,8 +66,7 @@ def _respond(request: HttpRequest, reader: Reader, source: ShownTimeline) -> Htt
     address = (
         links.application(source.id) if source.whole else links.timeline(source.entity, source.id)
     )
-    as_file = take_away.AS in request.GET
-    if as_file and not form.refused:
+    if (as_file := take_away.AS in request.GET) and not form.refused:
         return _file(request, source, form, found, newest)
     cards = CardBuilder(
         newest=(newest.version, newest.updated_at) if newest else None,
