@@ -16,7 +16,7 @@ from history.admin.parts.clerk import activity, take_away
 from history.admin.parts.filter_form import FilterForm, by_name
 from history.admin.parts.headline import headline
 from history.admin.parts.links import PAGE, pages
-from history.base import clock, zone
+from history.base import clock
 from history.entities import PARTS, Entity, root
 from history.requests.worker_shares import expensive_view
 from history.timeline import Include, Page, Reader, Version
@@ -145,7 +145,6 @@ def _file(
         f"{title(source.entity)} {source.id} {headline(newest.data) if newest else ''}".rstrip(),
         take_away.head(request, form.chips(address), found, known),
         found.versions,
-        zone.of(request),
         form.filters().path,
     )
     return take_away.answer(taken, request.GET[take_away.AS])

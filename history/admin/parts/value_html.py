@@ -7,7 +7,6 @@ from functools import cache
 from html import escape
 from typing import TYPE_CHECKING, NamedTuple
 
-from django.utils import timezone
 from django.utils.safestring import SafeString, mark_safe
 from django.utils.translation import get_language, ngettext
 from django.utils.translation import gettext as _
@@ -70,7 +69,7 @@ def _value(value: Value) -> str:
         return f'<{name} class="masked"{link} title="{title}">{text}</{name}>'
     if form == "moment":
         moment, exact = escape(value.moment), escape(value.exact)
-        text = escape(value.in_zone(timezone.get_current_timezone()))
+        text = escape(value.local)
         return f'<time datetime="{moment}" data-when="full" data-utc="{exact}">{text}</time>'
     if form in ("list", "object"):
         return _nested(value, text)

@@ -7,9 +7,9 @@ from datetime import datetime
 from decimal import Decimal
 from itertools import islice
 from typing import Literal
-from zoneinfo import ZoneInfo
 
 import msgspec
+from django.utils import timezone
 from django.utils.formats import get_format
 from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _
@@ -111,10 +111,11 @@ class Value:
         """As HTML."""
         return value_html(self)
 
-    def in_zone(self, zone: ZoneInfo) -> str:
-        """The text, for files: a moment as the screen has it in this zone."""
+    @property
+    def local(self) -> str:
+        """The text; of a moment in the reader's zone."""
         try:
-            at = datetime.fromisoformat(self.moment).astimezone(zone)
+            at = timezone.localtime(datetime.fromisoformat(self.moment))
         except (ValueError, OverflowError):  # no moment, or no such day
             return self.text
         # mark_differences gives moments that differ only in the fraction their exact text.

@@ -3,7 +3,6 @@
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import Any
-from zoneinfo import ZoneInfo
 
 from django.http import HttpRequest
 
@@ -13,7 +12,7 @@ from history.admin.parts.cards import fields_of, title
 from history.admin.parts.clerk import sentences
 from history.admin.parts.found import make_groups
 from history.admin.parts.headline import headline, status
-from history.base import clock, zone
+from history.base import clock
 from history.base.signals import looks_back
 from history.entities import BY_NAME
 from history.need_to_know import NeedToKnowError, RuleFailedError
@@ -31,10 +30,9 @@ def of_login(request: HttpRequest) -> dict[str, object]:
     opened, look = _opened(request), accesses.of(request)
     look.listed = bool(opened)
     reader = timeline.of_request(request.user, look)
-    here = zone.of(request)
     with worker_shares.of_login(request.user.pk):
         newest, before = opened[:MOST], opened[MOST:]
-        lines = {each: line for each in newest if (line := _line(reader, each, here))}
+        lines = {each: line for each in newest if (line := _line(reader, each))}
         client = _client(reader, next(iter(lines))) if lines else None
         shown = timeline.visible(reader, before)
         documents = timeline.documents(reader, shown)
@@ -55,7 +53,7 @@ def _opened(request: HttpRequest) -> list[Carrier]:
     return list(found)[: heads.MAX_OPENED]
 
 
-def _line(of_page: Reader, place: Carrier, here: ZoneInfo) -> dict[str, object] | None:
+def _line(of_page: Reader, place: Carrier) -> dict[str, object] | None:
     """None where the rule of need-to-know hides it now."""
     entity, id = place
     viewer = replace(of_page.viewer, look=accesses.Look())
@@ -78,7 +76,7 @@ def _line(of_page: Reader, place: Carrier, here: ZoneInfo) -> dict[str, object] 
         "status": status(newest.data, fields_of(entity)),
         "at": last.updated_at,
         "who": heads.changed_by(last),
-        "what": sentences.change(plain[0], here) if plain else "",
+        "what": sentences.change(plain[0]) if plain else "",
         "more": max(0, len(plain) - 1),
     }
 

@@ -3,9 +3,9 @@
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 from datetime import datetime
-from zoneinfo import ZoneInfo
 
 import msgspec
+from django.utils import timezone
 from django.utils.formats import date_format
 from django.utils.translation import gettext as _
 
@@ -22,12 +22,12 @@ from history.timeline import Version
 MOST = 40  # changes of one version
 
 
-def of_version(version: Version, zone: ZoneInfo, path: str | None) -> Iterator[str]:
+def of_version(version: Version, path: str | None) -> Iterator[str]:
     """What is missing before it, then a sentence for each change of rows(version, path). None for
     what says nothing to a client: an update without changes, and who of the bank works on it."""
-    if lost := missing(version, zone):
+    if lost := missing(version):
         yield f"{_subject(version)}: {lost}"
-    at, subject = moment(version.updated_at, zone), _subject(version)
+    at, subject = moment(version.updated_at), _subject(version)
     if path is None:
         changes = (one for one in version.changes if not one.label or one.label.kind != "person")
         version = msgspec.structs.replace(version, changes=tuple(changes))
@@ -37,16 +37,16 @@ def of_version(version: Version, zone: ZoneInfo, path: str | None) -> Iterator[s
     if not plain and version.type is not ChangeType.UPDATE:
         text = _("{day}, {subject}: {what}.")
         yield text.format(day=at, subject=subject, what=kind_text(version.type))
-    for row in _merged(plain, zone):
+    for row in _merged(plain):
         text = _("{day}, {subject}: {change}.")
-        yield text.format(day=at, subject=subject, change=change(row, zone))
+        yield text.format(day=at, subject=subject, change=change(row))
 
 
-def _merged(rows: Sequence[ChangeRow], zone: ZoneInfo) -> Collection[ChangeRow]:
+def _merged(rows: Sequence[ChangeRow]) -> Collection[ChangeRow]:
     """Those that changed from and to the same words as one, with the names of all."""
     found: dict[object, ChangeRow] = {}
     for row in rows:
-        words = _said(row.old, zone), _said(row.new, zone)
+        words = _said(row.old), _said(row.new)
         key = (row.kind, row.trail, words) if any(words) else row.path
         label = f"{found[key].label} / {row.label}" if key in found else row.label
         found[key] = replace(row, label=label)
@@ -58,22 +58,22 @@ def _subject(version: Version) -> str:
     return f"{title(version.entity)} {named}".rstrip()
 
 
-def missing(version: Version, zone: ZoneInfo) -> str:
+def missing(version: Version) -> str:
     """What the timeline says of the versions that are missing before one; empty if none is."""
-    came = gaps.came(version, lambda fate: trace.said(fate, when=lambda at: moment(at, zone)))
+    came = gaps.came(version, lambda fate: trace.said(fate, when=moment))
     gap = gaps.text(version)
     return " ".join(filter(None, [older_text(version), *came, gap and f"{gap}."]))
 
 
-def moment(at: datetime, zone: ZoneInfo) -> str:
+def moment(at: datetime) -> str:
     """To the minute."""
-    time = f"{at.astimezone(zone):%H:%M}"
-    return _("{day} at {time}").format(day=day(at, zone), time=time)
+    time = f"{timezone.localtime(at):%H:%M}"
+    return _("{day} at {time}").format(day=day(at), time=time)
 
 
-def day(at: datetime, zone: ZoneInfo) -> str:
+def day(at: datetime) -> str:
     """With the year."""
-    return date_format(at.astimezone(zone), _("j F Y"))
+    return date_format(timezone.localtime(at), _("j F Y"))
 
 
 def rows(version: Version, path: str | None = None) -> Sequence[ChangeRow]:
@@ -86,10 +86,10 @@ def rows(version: Version, path: str | None = None) -> Sequence[ChangeRow]:
     return found.plain if path is None else [*found.plain, *found.technical]
 
 
-def change(row: ChangeRow, zone: ZoneInfo) -> str:
+def change(row: ChangeRow) -> str:
     """One change, without a full stop."""
     field = " › ".join((*row.trail, row.label))
-    old, new = _said(row.old, zone), _said(row.new, zone)
+    old, new = _said(row.old), _said(row.new)
     if row.kind not in ("added", "removed"):
         text = _("“{field}” changed from {old} to {new}") if old and new else _("“{field}” changed")
         return text.format(field=field, old=old, new=new)
@@ -100,13 +100,13 @@ def change(row: ChangeRow, zone: ZoneInfo) -> str:
         text = _("item added to “{field}”") if row.item else _("“{field}” added")
     else:
         text = _("item removed from “{field}”") if row.item else _("“{field}” removed")
-    value = old or new or (_said(Value("text", row.label), zone) if named else "")
+    value = old or new or (_said(Value("text", row.label)) if named else "")
     return text.format(field=field) + (f": {value}" if value else "")
 
 
-def _said(value: Value, zone: ZoneInfo) -> str:
+def _said(value: Value) -> str:
     """Words in quotes; empty where a client learns nothing: signs of a mask, counts of fields."""
     if value.form in ("absent", "masked", "list", "object"):
         return ""
-    text = value.head if value.form == "long" else value.in_zone(zone)
+    text = value.head if value.form == "long" else value.local
     return _("“{text}”").format(text=text) if value.form in ("text", "long", "flag") else text

@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 from urllib.parse import urlencode
-from zoneinfo import ZoneInfo
 
 import xlsxwriter
 from django.http import HttpRequest, HttpResponse
+from django.utils import timezone
 from django.utils.http import content_disposition_header
 from django.utils.text import get_valid_filename
 from django.utils.translation import gettext as _
@@ -19,7 +19,6 @@ from history.admin.parts.cards import kind_text, title
 from history.admin.parts.change_rows import ChangeRow
 from history.admin.parts.clerk import sentences
 from history.admin.parts.links import PAGE
-from history.base import zone
 from history.base.plain_text import no_formula
 from history.complete_to import Completeness
 from history.documents.exactjson import dumps
@@ -39,7 +38,6 @@ class Taken:
     title: str
     head: Sequence[tuple[str, str]]
     versions: Sequence[Version]
-    zone: ZoneInfo
     path: str | None
 
 
@@ -67,15 +65,15 @@ def head(
     asked.pop(AS, None)
     address = request.build_absolute_uri(f"{request.path}?{asked.urlencode()}".rstrip("?"))
     conditions = "; ".join(f"{name}: {value}" for name, value, _url in chips)
-    here, moment = zone.of(request), known.complete_to
+    moment = known.complete_to
     data = request.GET.get(AS) in FILES
     upto = moment and (
-        f"{moment.astimezone(here):%Y-%m-%d %H:%M:%S}" if data else sentences.moment(moment, here)
+        f"{timezone.localtime(moment):%Y-%m-%d %H:%M:%S}" if data else sentences.moment(moment)
     )
     return [
         (_("Address"), address),
         (_("Filter"), conditions or _("none")),
-        (_("Time zone"), here.key),
+        (_("Time zone"), timezone.get_current_timezone_name()),
         (_("Complete up to"), upto or "?"),
         (pgettext("count", "Versions"), _older(page)),
     ]
@@ -97,7 +95,7 @@ def _rows(taken: Taken) -> Iterator[dict[str, str]]:
     """A row for each change, as on the screen; one for a version without, and one below it for
     those that are missing before it."""
     for version in taken.versions:
-        at = version.updated_at.astimezone(taken.zone)
+        at = timezone.localtime(version.updated_at)
         row = {
             _("Time"): at.isoformat(sep=" ", timespec="seconds"),
             _("Kind"): title(version.entity),
@@ -111,11 +109,11 @@ def _rows(taken: Taken) -> Iterator[dict[str, str]]:
         for change in changes:
             row = row | {
                 _("Field"): " › ".join((*change.trail, change.label)) if change else "",
-                _("Was"): change.old.in_zone(taken.zone) if change else "",
-                _("Became"): change.new.in_zone(taken.zone) if change else "",
+                _("Was"): change.old.local if change else "",
+                _("Became"): change.new.local if change else "",
             }
             yield row
-        if lost := sentences.missing(version, taken.zone):
+        if lost := sentences.missing(version):
             about = {name: row[name] for name in (_("Kind"), _("Id"))}
             yield dict.fromkeys(row, "") | about | {_("What happened"): lost}
 
@@ -162,12 +160,12 @@ def _note(taken: Taken) -> tuple[str, str]:
     """What it is about and of which days; then oldest first one sentence a change, on one line: a
     value is no line of its own."""
     ends = [taken.versions[place].updated_at for place in (-1, 0)] if taken.versions else []
-    days = dict.fromkeys(sentences.day(each, taken.zone) for each in ends)
+    days = dict.fromkeys(sentences.day(each) for each in ends)
     heading = ", ".join(filter(None, [taken.title, " – ".join(days)]))
     said = [
         " ".join(sentence.splitlines())
         for version in reversed(taken.versions)
-        for sentence in sentences.of_version(version, taken.zone, taken.path)
+        for sentence in sentences.of_version(version, taken.path)
     ]
     about = [f"{name}: {value}" for name, value in taken.head[2:]]
     return "\n".join([" ".join(heading.splitlines()), "", *said, "", *about, ""]), "text/plain"
