@@ -178,7 +178,8 @@ def test_before_the_days_that_are_kept(named: Store, support: Client, address: s
     said = support.get(address, {"to": "2000-01-01"}).content.decode()
     assert re.match(r"Версии хранятся с \d\d\.\d\d\.20\d\d: более ранние", notice(said))
     assert ("Только карточка" in said, shown(said)) == (True, [])
-    assert support.get(address, {"to": "x", "as": "csv"}).status_code == 400
+    for wrong in ({"to": "x"}, {"to": "2000-01-01"}, {"page": "x"}):
+        assert support.get(address, wrong | {"as": "csv"}).status_code == 400
 
 
 @pytest.mark.parametrize("address", [A1, WHOLE])

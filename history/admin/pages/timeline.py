@@ -66,7 +66,7 @@ def _respond(request: HttpRequest, reader: Reader, source: ShownTimeline) -> Htt
     address = (
         links.application(source.id) if source.whole else links.timeline(source.entity, source.id)
     )
-    if (as_file := take_away.AS in request.GET) and not form.refused:
+    if (as_file := take_away.AS in request.GET) and not notes:
         return _file(request, source, form, found, newest)
     cards = CardBuilder(
         newest=(newest.version, newest.updated_at) if newest else None,
@@ -102,7 +102,7 @@ def _respond(request: HttpRequest, reader: Reader, source: ShownTimeline) -> Htt
                 (name, where, links.with_path(address, where, kept)) for name, where in form.meant
             ],
             "chips": form.chips(address),
-            "files": [] if wrong else take_away.links(address, kept, token),
+            "files": [] if wrong or found is NOTHING else take_away.links(address, kept, token),
             "groups": folded(cards.build(found.versions)),
             "newer_poll": _poll(source, found) if plain else "",
             **(_picture(reader, source, address, members) if token is None else {}),
