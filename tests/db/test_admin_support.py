@@ -124,6 +124,7 @@ def test_a_field_has_all_its_values(store: Store, support: Client) -> None:
     assert said.count("Сервис отменил изменение, внесённое сотрудником.") == 1
     assert said.count("Возвращено прежнее значение.") == 1
     assert "3 % " in said
+    assert re.search(r"3 % 1 % (\d\d\.\d\d\.\d{4} ){2}Значение", said)
     assert "1 минута" in said
     timeline = support.get(A1).content.decode()
     assert f'href="{FIELD}?path=%2Frate"' in timeline

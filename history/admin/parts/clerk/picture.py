@@ -8,11 +8,12 @@ from typing import NamedTuple
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 
+from history.base.moments import when
+
 WIDTH, HEIGHT, EDGE = 720, 60, 6
 # Place and height of what marks a day: above the bars, or below them.
 MARKS = {"gone": (0, 5), "lost": (6, 5), "packed": (61, 3), "archived": (65, 3)}
 WITH_MARKS = 68
-DAY = '<time datetime="{}" data-when="date">{}</time>'
 
 
 class ValueStep(NamedTuple):
@@ -60,7 +61,7 @@ def step_chart(steps: Sequence[ValueStep], until: datetime) -> SafeString:
         'preserveAspectRatio="none"><polyline points="{}"/></svg><span>{}</span>'
         "<figcaption>{}</figcaption>",
         *(highest.text, WIDTH, HEIGHT, points, lowest.text),
-        format_html_join("", DAY, ((at.isoformat(), at.date()) for at in (begin, until))),
+        when(begin, "date") + when(until, "date"),
     )
 
 
