@@ -21,6 +21,7 @@ from history.admin.parts.clerk import moment_words
 from history.complete_to import Completeness
 from history.masking.mask import token
 from history.models import ArchivedDay, FieldLabel, SealedDay, SearchKey
+from history.record import ChangeType
 from tests.db.noted import held_version
 from tests.db.screens import A1, WHOLE, link, text
 from tests.db.store import T0, Store, queries
@@ -43,6 +44,8 @@ def test_the_first_page_says_what_happened_to_what_was_opened(
     said = text(support.get("/admin/"))
     assert "Ипотека" in said
     assert "Иванов Михаил · поле «Ставка» изменено: было 17,9 %, стало 16,5 %" in said
+    documents.add("R2", 1, None, 10, entity="participant-role", type=ChangeType.DELETE)
+    assert "Иванов Михаил · удаление" in text(support.get("/admin/"))
     tomorrow = Client()
     tomorrow.force_login(User.objects.get(username="support"))
     assert "Недавно открытые" in text(tomorrow.get("/admin/"))
@@ -121,10 +124,10 @@ def test_a_field_has_all_its_values(store: Store, support: Client) -> None:
     said = text(page)
     ends = re.findall(r"<span>(.*)</span><svg .*</svg><span>(.*)</span>", page.content.decode())
     assert ends == [("3\N{NO-BREAK SPACE}%", "1\N{NO-BREAK SPACE}%")]
+    assert re.search(r"3 % 1 % (\d\d\.\d\d\.\d{4} ){2}Значение", said)
     assert said.count("Сервис отменил изменение, внесённое сотрудником.") == 1
     assert said.count("Возвращено прежнее значение.") == 1
     assert "3 % " in said
-    assert re.search(r"3 % 1 % (\d\d\.\d\d\.\d{4} ){2}Значение", said)
     assert "1 минута" in said
     timeline = support.get(A1).content.decode()
     assert f'href="{FIELD}?path=%2Frate"' in timeline
@@ -257,7 +260,9 @@ def test_a_note_for_the_client_is_in_plain_words(documents: Store, support: Clie
     support.cookies["annals_zone"] = "moscow"
     documents.add("A1", 2, {"name": "Ипотека", "status": "APPROVED", "stage": "Одобрена"}, 2)
     documents.add("A1", 3, {"name": "Ипотека", "status": "SIGNING", "stage": "Подписание"}, 3)
+    documents.add("R1", 1, None, 4, entity="participant-role", type=ChangeType.DELETE)
     said = support.get(WHOLE, {"as": "note"}).content.decode()
+    assert (said.count("Участник Рожков Олег. Событие: удаление."), "весь" in said) == (1, False)
     assert "поле «Этап / Статус» изменено: было «Одобрена», стало «Подписание»." in said
     assert (said.count("Одобрена"), said.count("Подписание")) == (2, 1)
     at = T0 + timedelta(minutes=1, hours=3)

@@ -49,7 +49,7 @@ class CardBuilder:
         found: list[dict[str, object]] = []
         anchors: set[str] = set()
         left = MOST_ROWS
-        same = shared((one.entity.name, _name(one), one.id) for one in versions)
+        same = shared((one.entity.name, name(one), one.id) for one in versions)
         for version in versions:
             anchor = f"v{version.version}" + (f"-{version.id}" if self.merged else "")
             while anchor in anchors:
@@ -105,7 +105,7 @@ class CardBuilder:
         if self.merged:
             card["subject"] = title(entity)
             if entity.parent:
-                card["subject_name"] = _name(version)
+                card["subject_name"] = name(version)
                 card["subject_url"] = links.timeline(entity, id)
         elif self.newest is not None and self.newest != here:
             card["compare_url"] = links.comparison(entity, id, here, self.newest)
@@ -158,7 +158,7 @@ def kind_text(kind: ChangeType) -> str:
     return str(WHAT[kind])
 
 
-def _name(version: Version) -> str:
+def name(version: Version) -> str:
     """The headline of the document, or of the one before it was deleted."""
     old = version.changes[0].change.old if version.changes else None
     return headline(version.data) or headline(old)

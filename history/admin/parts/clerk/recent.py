@@ -8,7 +8,7 @@ from django.http import HttpRequest
 
 from history import timeline
 from history.admin.parts import heads, links
-from history.admin.parts.cards import fields_of, title
+from history.admin.parts.cards import fields_of, kind_text, title
 from history.admin.parts.clerk import sentences
 from history.admin.parts.found import make_groups
 from history.admin.parts.headline import headline, status
@@ -70,13 +70,13 @@ def _line(of_page: Reader, place: Carrier) -> dict[str, object] | None:
         of_page.viewer.look.leave_out(closed)
         return None
     of_page.viewer.look.read(viewer.look.applications)
-    plain = sentences.rows(last)
+    plain = [row for row in sentences.rows(last) if row.path]  # not of the whole document
     return line | {
         "title": headline(newest.data),
         "status": status(newest.data, fields_of(entity)),
         "at": last.updated_at,
         "who": heads.changed_by(last),
-        "what": sentences.change(plain[0]) if plain else "",
+        "what": sentences.change(plain[0]) if plain else kind_text(last.type),
         "more": max(0, len(plain) - 1),
     }
 

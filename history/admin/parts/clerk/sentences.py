@@ -11,9 +11,8 @@ from django.utils.translation import gettext as _
 
 from history import trace
 from history.admin.parts import gaps
-from history.admin.parts.cards import fields_of, kind_text, older_text, title
+from history.admin.parts.cards import fields_of, kind_text, name, older_text, title
 from history.admin.parts.change_rows import ChangeRow, change_rows, ordered
-from history.admin.parts.headline import headline
 from history.admin.parts.values import Value
 from history.diff import matches
 from history.record import ChangeType
@@ -34,7 +33,8 @@ def of_version(version: Version, path: str | None) -> Iterator[str]:
     plain = rows(version, path)
     if plain and version.missing:
         at = _("Not later than {day}").format(day=at)
-    if not plain and version.type is not ChangeType.UPDATE:
+    if version.type is not ChangeType.UPDATE:
+        plain = [row for row in plain if row.path]  # a document that is gone is no change of it
         text = _("{day}, {subject}: {what}.")
         yield text.format(day=at, subject=subject, what=kind_text(version.type))
     for row in _merged(plain):
@@ -54,7 +54,7 @@ def _merged(rows: Sequence[ChangeRow]) -> Collection[ChangeRow]:
 
 
 def _subject(version: Version) -> str:
-    named = headline(version.data) if version.entity.parent else ""
+    named = name(version) if version.entity.parent else ""
     return f"{title(version.entity)} {named}".rstrip()
 
 
