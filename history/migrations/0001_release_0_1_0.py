@@ -58,6 +58,12 @@ def versions(name, verbose_name, table, is_child):
     )
 
 
+def own(name, table, fields, **options):
+    """A table without rights of people: processes keep it."""
+    options |= {'db_table': table, 'default_permissions': ()}
+    return migrations.CreateModel(name, fields, options)
+
+
 class Migration(migrations.Migration):
 
     initial = True
@@ -103,72 +109,47 @@ class Migration(migrations.Migration):
                 'default_permissions': (),
             },
         ),
-        migrations.CreateModel(
-            name='ArchivedDay',
-            fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('table', models.CharField(max_length=63)),
-                ('day', models.DateField()),
-                ('rows', models.BigIntegerField()),
-                ('table_bytes', models.BigIntegerField()),
-                ('file_bytes', models.BigIntegerField()),
-                ('digest', models.CharField(max_length=64)),
-                ('files', models.JSONField()),
-                ('archived_at', models.DateTimeField()),
-                ('checked_at', models.DateTimeField(null=True)),
-                ('fault', models.TextField(db_default='', default='')),
-            ],
-            options={
-                'db_table': 'archived_day',
-                'default_permissions': (),
-                'constraints': [
-                    models.UniqueConstraint(fields=('table', 'day'), name='archived_day_once'),
-                ],
-            },
-        ),
-        migrations.CreateModel(
-            name='DaySeal',
-            fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('table', models.CharField(max_length=63)),
-                ('day', models.DateField()),
-                ('rows', models.BigIntegerField()),
-                ('digest', models.CharField(max_length=64)),
-                ('ranges', models.JSONField()),
-                ('previous', models.CharField(max_length=64)),
-                ('seal', models.CharField(max_length=64, unique=True)),
-                ('sealed_at', models.DateTimeField()),
-            ],
-            options={
-                'db_table': 'day_seal',
-                'default_permissions': (),
-                'indexes': [
-                    models.Index(fields=['table', 'day'], name='day_seal_day'),
-                ],
-            },
-        ),
-        migrations.CreateModel(
-            name='DayShare',
-            fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('table', models.CharField(max_length=63)),
-                ('day', models.DateField()),
-                ('total', models.BooleanField()),
-                ('client_id', models.CharField(max_length=64)),
-                ('sampled', models.IntegerField()),
-                ('all', models.JSONField()),
-                ('nothing', models.JSONField()),
-                ('technical', models.JSONField()),
-            ],
-            options={
-                'db_table': 'day_share',
-                'permissions': [('view_share', 'Can see how much each service brings')],
-                'default_permissions': (),
-                'constraints': [
-                    models.UniqueConstraint(fields=('table', 'day', 'total', 'client_id'), name='day_share_once'),
-                ],
-            },
-        ),
+        own('ArchivedDay', 'archived_day', [
+            ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
+            ('table', models.CharField(max_length=63)),
+            ('day', models.DateField()),
+            ('rows', models.BigIntegerField()),
+            ('table_bytes', models.BigIntegerField()),
+            ('file_bytes', models.BigIntegerField()),
+            ('digest', models.CharField(max_length=64)),
+            ('files', models.JSONField()),
+            ('archived_at', models.DateTimeField()),
+            ('checked_at', models.DateTimeField(null=True)),
+            ('fault', models.TextField(db_default='', default='')),
+        ], constraints=[
+            models.UniqueConstraint(fields=('table', 'day'), name='archived_day_once'),
+        ]),
+        own('DaySeal', 'day_seal', [
+            ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
+            ('table', models.CharField(max_length=63)),
+            ('day', models.DateField()),
+            ('rows', models.BigIntegerField()),
+            ('digest', models.CharField(max_length=64)),
+            ('ranges', models.JSONField()),
+            ('previous', models.CharField(max_length=64)),
+            ('seal', models.CharField(max_length=64, unique=True)),
+            ('sealed_at', models.DateTimeField()),
+        ], indexes=[
+            models.Index(fields=['table', 'day'], name='day_seal_day'),
+        ]),
+        own('DayShare', 'day_share', [
+            ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
+            ('table', models.CharField(max_length=63)),
+            ('day', models.DateField()),
+            ('total', models.BooleanField()),
+            ('client_id', models.CharField(max_length=64)),
+            ('sampled', models.IntegerField()),
+            ('all', models.JSONField()),
+            ('nothing', models.JSONField()),
+            ('technical', models.JSONField()),
+        ], permissions=[('view_share', 'Can see how much each service brings')], constraints=[
+            models.UniqueConstraint(fields=('table', 'day', 'total', 'client_id'), name='day_share_once'),
+        ]),
         migrations.CreateModel(
             name='FieldLabel',
             fields=[
@@ -190,121 +171,70 @@ class Migration(migrations.Migration):
                 ],
             },
         ),
-        migrations.CreateModel(
-            name='GapDay',
-            fields=[
-                ('pk', models.CompositePrimaryKey('table', 'day', blank=True, editable=False, primary_key=True, serialize=False)),
-                ('table', models.CharField(max_length=63)),
-                ('day', models.DateField()),
-                ('mark', models.TextField()),
-                ('scanned_at', models.DateTimeField()),
-            ],
-            options={
-                'db_table': 'gap_day',
-                'default_permissions': (),
-            },
-        ),
-        migrations.CreateModel(
-            name='GapDocument',
-            fields=[
-                ('pk', models.CompositePrimaryKey('entity', 'id', blank=True, editable=False, primary_key=True, serialize=False)),
-                ('entity', models.CharField(max_length=40)),
-                ('id', models.CharField(max_length=32)),
-                ('versions', history.gap_models.MultirangeField()),
-                ('newest_day', models.DateField()),
-                ('lowest', models.IntegerField()),
-                ('judged', models.IntegerField(null=True)),
-                ('begun', models.BooleanField(db_default=False)),
-                ('since', models.DateTimeField(null=True)),
-            ],
-            options={
-                'db_table': 'gap_document',
-                'default_permissions': (),
-            },
-        ),
-        migrations.CreateModel(
-            name='GapPending',
-            fields=[
-                ('pk', models.CompositePrimaryKey('entity', 'id', blank=True, editable=False, primary_key=True, serialize=False)),
-                ('entity', models.CharField(max_length=40)),
-                ('id', models.CharField(max_length=32)),
-            ],
-            options={
-                'db_table': 'gap_pending',
-                'default_permissions': (),
-            },
-        ),
-        migrations.CreateModel(
-            name='GapRun',
-            fields=[
-                ('id', models.IntegerField(primary_key=True, serialize=False)),
-                ('started_at', models.DateTimeField()),
-                ('seconds', models.FloatField()),
-                ('days', models.IntegerField()),
-                ('quarantined', models.BigIntegerField()),
-                ('removed_before', models.DateField()),
-            ],
-            options={
-                'db_table': 'gap_run',
-                'default_permissions': (),
-            },
-        ),
-        migrations.CreateModel(
-            name='IndexedPartition',
-            fields=[
-                ('name', models.CharField(max_length=63, primary_key=True, serialize=False)),
-                ('file', models.BigIntegerField()),
-                ('keys', models.CharField(max_length=64)),
-                ('pages', models.BigIntegerField()),
-            ],
-            options={
-                'db_table': 'search_indexed_partition',
-                'default_permissions': (),
-            },
-        ),
-        migrations.CreateModel(
-            name='LateRow',
-            fields=[
-                ('id', models.BigAutoField(primary_key=True, serialize=False)),
-                ('table', models.CharField(max_length=63)),
-                ('day', models.DateField()),
-                ('row_id', models.CharField(max_length=32)),
-                ('version', models.IntegerField()),
-                ('row_hash', models.BinaryField()),
-                ('topic', models.CharField(max_length=249)),
-                ('partition', models.IntegerField()),
-                ('offset', models.BigIntegerField()),
-                ('noted_at', models.DateTimeField()),
-                ('sealed', models.BooleanField()),
-            ],
-            options={
-                'db_table': 'late_row',
-                'default_permissions': (),
-                'indexes': [
-                    models.Index(fields=['table', 'day', 'row_hash'], name='late_row_hash'),
-                ],
-            },
-        ),
-        migrations.CreateModel(
-            name='MaintainRun',
-            fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('started_at', models.DateTimeField()),
-                ('seconds', models.FloatField()),
-                ('exit_code', models.IntegerField()),
-                ('created', models.IntegerField()),
-                ('dropped', models.IntegerField()),
-                ('held', models.IntegerField()),
-                ('busy', models.IntegerField()),
-                ('broken', models.IntegerField()),
-                ('search_keys_before', models.DateField(null=True)),
-            ],
-            options={
-                'db_table': 'maintain_run',
-                'get_latest_by': 'started_at',
-                'default_permissions': (),
-            },
-        ),
+        own('GapDay', 'gap_day', [
+            ('pk', models.CompositePrimaryKey('table', 'day', blank=True, editable=False, primary_key=True, serialize=False)),
+            ('table', models.CharField(max_length=63)),
+            ('day', models.DateField()),
+            ('mark', models.TextField()),
+            ('scanned_at', models.DateTimeField()),
+        ]),
+        own('GapDocument', 'gap_document', [
+            ('pk', models.CompositePrimaryKey('entity', 'id', blank=True, editable=False, primary_key=True, serialize=False)),
+            ('entity', models.CharField(max_length=40)),
+            ('id', models.CharField(max_length=32)),
+            ('versions', history.gap_models.MultirangeField()),
+            ('newest_day', models.DateField()),
+            ('lowest', models.IntegerField()),
+            ('judged', models.IntegerField(null=True)),
+            ('begun', models.BooleanField(db_default=False)),
+            ('since', models.DateTimeField(null=True)),
+        ]),
+        own('GapPending', 'gap_pending', [
+            ('pk', models.CompositePrimaryKey('entity', 'id', blank=True, editable=False, primary_key=True, serialize=False)),
+            ('entity', models.CharField(max_length=40)),
+            ('id', models.CharField(max_length=32)),
+        ]),
+        own('GapRun', 'gap_run', [
+            ('id', models.IntegerField(primary_key=True, serialize=False)),
+            ('started_at', models.DateTimeField()),
+            ('seconds', models.FloatField()),
+            ('days', models.IntegerField()),
+            ('quarantined', models.BigIntegerField()),
+            ('removed_before', models.DateField()),
+        ]),
+        own('IndexedPartition', 'search_indexed_partition', [
+            ('name', models.CharField(max_length=63, primary_key=True, serialize=False)),
+            ('file', models.BigIntegerField()),
+            ('keys', models.CharField(max_length=64)),
+            ('pages', models.BigIntegerField()),
+        ]),
+        own('LateRow', 'late_row', [
+            ('id', models.BigAutoField(primary_key=True, serialize=False)),
+            ('table', models.CharField(max_length=63)),
+            ('day', models.DateField()),
+            ('row_id', models.CharField(max_length=32)),
+            ('version', models.IntegerField()),
+            ('row_hash', models.BinaryField()),
+            ('topic', models.CharField(max_length=249)),
+            ('partition', models.IntegerField()),
+            ('offset', models.BigIntegerField()),
+            ('noted_at', models.DateTimeField()),
+            ('sealed', models.BooleanField()),
+        ], indexes=[
+            models.Index(fields=['table', 'day', 'row_hash'], name='late_row_hash'),
+        ]),
+        own('MaintainRun', 'maintain_run', [
+            ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
+            ('started_at', models.DateTimeField()),
+            ('seconds', models.FloatField()),
+            ('exit_code', models.IntegerField()),
+            ('created', models.IntegerField()),
+            ('dropped', models.IntegerField()),
+            ('held', models.IntegerField()),
+            ('busy', models.IntegerField()),
+            ('broken', models.IntegerField()),
+            ('search_keys_before', models.DateField(null=True)),
+        ], get_latest_by='started_at'),
         migrations.CreateModel(
             name='Person',
             fields=[
@@ -319,19 +249,12 @@ class Migration(migrations.Migration):
                 'ordering': ['full_name'],
             },
         ),
-        migrations.CreateModel(
-            name='SealedDay',
-            fields=[
-                ('pk', models.CompositePrimaryKey('table', 'day', blank=True, editable=False, primary_key=True, serialize=False)),
-                ('table', models.CharField(max_length=63)),
-                ('day', models.DateField()),
-                ('dropped_at', models.DateTimeField(null=True)),
-            ],
-            options={
-                'db_table': 'sealed_day',
-                'default_permissions': (),
-            },
-        ),
+        own('SealedDay', 'sealed_day', [
+            ('pk', models.CompositePrimaryKey('table', 'day', blank=True, editable=False, primary_key=True, serialize=False)),
+            ('table', models.CharField(max_length=63)),
+            ('day', models.DateField()),
+            ('dropped_at', models.DateTimeField(null=True)),
+        ]),
         migrations.CreateModel(
             name='SearchKey',
             fields=[
@@ -346,43 +269,28 @@ class Migration(migrations.Migration):
                 'db_table': 'search_key',
             },
         ),
-        migrations.CreateModel(
-            name='VerifiedTable',
-            fields=[
-                ('table', models.CharField(max_length=63, primary_key=True, serialize=False)),
-                ('started_at', models.DateTimeField()),
-                ('days', models.IntegerField()),
-                ('faults', models.IntegerField()),
-            ],
-            options={
-                'db_table': 'verified_table',
-                'default_permissions': (),
-            },
-        ),
-        migrations.CreateModel(
-            name='VersionGap',
-            fields=[
-                ('id', models.BigAutoField(primary_key=True, serialize=False)),
-                ('entity', models.CharField(max_length=40)),
-                ('document', models.CharField(max_length=32)),
-                ('first', models.IntegerField()),
-                ('last', models.IntegerField()),
-                ('beginning', models.BooleanField()),
-                ('client_id', models.CharField(max_length=64)),
-                ('since', models.DateTimeField()),
-                ('until', models.DateTimeField()),
-                ('found_at', models.DateTimeField()),
-                ('closed_at', models.DateTimeField(null=True)),
-                ('outcome', models.CharField(db_default='', default='', max_length=10)),
-            ],
-            options={
-                'db_table': 'version_gap',
-                'default_permissions': (),
-                'indexes': [
-                    models.Index(condition=models.Q(('closed_at', None)), fields=['entity', 'document', 'first'], name='version_gap_open'),
-                    models.Index(condition=models.Q(('closed_at', None)), fields=['since'], name='version_gap_since'),
-                    models.Index(fields=['closed_at'], name='version_gap_closed'),
-                ],
-            },
-        ),
+        own('VerifiedTable', 'verified_table', [
+            ('table', models.CharField(max_length=63, primary_key=True, serialize=False)),
+            ('started_at', models.DateTimeField()),
+            ('days', models.IntegerField()),
+            ('faults', models.IntegerField()),
+        ]),
+        own('VersionGap', 'version_gap', [
+            ('id', models.BigAutoField(primary_key=True, serialize=False)),
+            ('entity', models.CharField(max_length=40)),
+            ('document', models.CharField(max_length=32)),
+            ('first', models.IntegerField()),
+            ('last', models.IntegerField()),
+            ('beginning', models.BooleanField()),
+            ('client_id', models.CharField(max_length=64)),
+            ('since', models.DateTimeField()),
+            ('until', models.DateTimeField()),
+            ('found_at', models.DateTimeField()),
+            ('closed_at', models.DateTimeField(null=True)),
+            ('outcome', models.CharField(db_default='', default='', max_length=10)),
+        ], indexes=[
+            models.Index(condition=models.Q(('closed_at', None)), fields=['entity', 'document', 'first'], name='version_gap_open'),
+            models.Index(condition=models.Q(('closed_at', None)), fields=['since'], name='version_gap_since'),
+            models.Index(fields=['closed_at'], name='version_gap_closed'),
+        ]),
     ]
