@@ -9,11 +9,12 @@ from functools import partial
 from django.db import ProgrammingError, connection, transaction
 from psycopg import errors, sql
 
+from history import distribution
 from history.blocks.stored import EPOCH, texts
 from history.daily import days
 from history.daily.canonical import Connection
 from history.daily.days import DayState
-from history.distribution.disk_use import Held, held
+from history.distribution.disk_use import held
 from history.documents.json_pointer import segments
 from history.entities import ENTITIES, Entity
 from history.models import MaintainRun
@@ -23,7 +24,7 @@ from history.record import Record
 from history.search_index.keys import NewKeys
 from history.search_index.upsert import upsert
 
-# 4 MB: about 2,000 versions. One short transaction each.
+# 4 MB: about 2,000 versions, or 30,000 keys. One short transaction each.
 PAGES_AT_ONCE = 512
 
 
@@ -51,7 +52,9 @@ def targets() -> list[Target]:
     kinds = {entity.table: entity for entity in ENTITIES if entity.search}
     parts = [each for each in catalog.read(connection, [*kinds]) if each.state is DayState.ATTACHED]
     tables = {each.name: kinds[each.table] for each in parts}
-    found = [Target(tables[name], name, *size) for name, size in _sizes([*tables]).items()]
+    with connection.wrap_database_errors:
+        sizes = _sizes(connection.connection, [*tables])
+    found = [Target(tables[name], name, *size) for name, size in sizes.items()]
     return sorted(found, key=lambda target: target.name[-8:], reverse=True)
 
 
@@ -91,18 +94,17 @@ def _index(target: Target, select: sql.Composed, first: int, end: int) -> Step:
     return Step(end - first, count, len(rows))
 
 
-def _sizes(names: Sequence[str]) -> dict[str, tuple[int, int]]:
+def _sizes(connection: Connection, names: Sequence[str]) -> dict[str, tuple[int, int]]:
     """How many pages and shards these tables have, as far as they exist."""
-    if there := held(connection.connection, names):
+    if there := held(connection, names):
         return {name: (it.pages, len(it.shards)) for name, it in there.items()}
-    with connection.cursor() as cursor:
-        cursor.execute(
-            "SELECT name, ceil(pg_relation_size(to_regclass(quote_ident(name)))"
-            "   / current_setting('block_size')::numeric)::int"
-            " FROM unnest(%s::text[]) AS name WHERE to_regclass(quote_ident(name)) IS NOT NULL",
-            [list(names)],
-        )
-        return {name: (pages, 1) for name, pages in cursor.fetchall()}
+    found = connection.execute(
+        "SELECT name, ceil(pg_relation_size(to_regclass(quote_ident(name)))"
+        "   / current_setting('block_size')::numeric)::int"
+        " FROM unnest(%s::text[]) AS name WHERE to_regclass(quote_ident(name)) IS NOT NULL",
+        [list(names)],
+    )
+    return {name: (pages, 1) for name, pages in found.fetchall()}
 
 
 def _select(target: Target) -> sql.Composed:
@@ -116,14 +118,8 @@ def _select(target: Target) -> sql.Composed:
         " convert_to((CASE WHEN jsonb_typeof(data) = 'string' THEN data"
         "   ELSE jsonb_build_object({parts}) END)::text, 'UTF8'), packed"
         " FROM {table} WHERE ctid >= %s::tid AND ctid < %s::tid"
-    ).format(
-        parts=parts,
-        table=sql.Identifier(target.name),
-    )
+    ).format(parts=parts, table=sql.Identifier(target.name))
 
-
-# 4 MB: about 30,000 keys. One short transaction each.
-PAGES_REMOVED_AT_ONCE = 512
 
 # A key that is stored again now is locked, and stays. By ctid each statement reads its pages once.
 _REMOVE = """
@@ -150,25 +146,12 @@ def remove_old(connection: Connection, before: date) -> int:
     table, once for each day of maintain. `connection` is in autocommit mode."""
     if MaintainRun.objects.filter(search_keys_before__gte=before).exists():
         return 0
-    if there := held(connection, ["search_key"]):
-        return _remove_spread(connection, before, there["search_key"])
-    row = connection.execute(
-        "SELECT pg_relation_size('search_key') / current_setting('block_size')::int"
-    ).fetchone()
-    pages = row[0] if row else 0
+    [(pages, shards)] = _sizes(connection, ["search_key"]).values()
+    statement = _REMOVE_SPREAD if distribution.active(connection) else _REMOVE
+    step = max(1, PAGES_AT_ONCE // shards)
     removed = 0
-    for first in range(0, pages, PAGES_REMOVED_AT_ONCE):
-        place = (f"({first},0)", f"({first + PAGES_AT_ONCE},0)")
-        removed += connection.execute(_REMOVE, (*place, before)).rowcount
-    return removed
-
-
-def _remove_spread(connection: Connection, before: date, found: Held) -> int:
-    """The same where the keys are on several nodes."""
-    step = max(1, PAGES_REMOVED_AT_ONCE // len(found.shards))
-    removed = 0
-    for first in range(0, found.pages, step):
+    for first in range(0, pages, step):
         place = (f"({first},0)", f"({first + step},0)")
-        remove = partial(connection.execute, _REMOVE_SPREAD, (*place, before))
+        remove = partial(connection.execute, statement, (*place, before))
         removed += days.retry_lock(remove, days.LOCK_WAIT_S).rowcount
     return removed

@@ -155,7 +155,7 @@ def test_a_consumer_that_stores_a_key_while_it_is_removed(ingested: Ingested) ->
 def test_many_pages_are_read_piece_by_piece(
     ingested: Ingested, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(search_retention, "PAGES_REMOVED_AT_ONCE", 3)
+    monkeypatch.setattr(search_retention, "PAGES_AT_ONCE", 3)
     with connect("test") as plain:
         plain.execute(
             "INSERT INTO search_key SELECT 'v' || n, 'number', 'product-instance', 'id',"
