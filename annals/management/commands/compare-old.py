@@ -1,21 +1,21 @@
 """`annals compare-old`: applications here and in the service that Annals replaces."""  # noqa: N999 - its name
 
 from pathlib import Path
-from typing import Any
 
-from django.core.management.base import BaseCommand, CommandParser
+from django.core.management.base import CommandParser
 
+from history.management.action import ActionCommand
 from history.management.numbers import whole
 
 
-class Command(BaseCommand):
+class Command(ActionCommand):
     help = (
         "Compare applications version by version with the service that Annals replaces "
         "(ANNALS_FALLBACK_URL); prints paths, never values; exit 0: nothing is missing here or "
         "differs, 1: something is, an application could not be compared, or no version is in both, "
         "2: it failed."
     )
-    requires_system_checks = []
+    action = "annals.management.comparing.run"
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument(
@@ -35,8 +35,3 @@ class Command(BaseCommand):
         )
         parser.add_argument("--reason", default="", help="why, kept in the access journal")
         parser.add_argument("--json", action="store_true", dest="as_json", help="print JSON")
-
-    def handle(self, *_: Any, **options: Any) -> None:
-        from annals.management.comparing import run
-
-        run(self, **options)

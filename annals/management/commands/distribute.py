@@ -1,20 +1,19 @@
 """`annals distribute`: the tables of versions onto the nodes of a Citus cluster."""
 
-from typing import Any
+from django.core.management.base import CommandParser
 
-from django.core.management.base import BaseCommand, CommandParser
-
+from history.management.action import ActionCommand
 from history.management.numbers import whole
 
 MOST_SHARDS = 64_000  # of Citus
 
 
-class Command(BaseCommand):
+class Command(ActionCommand):
     help = (
         "Distribute the tables of versions over the nodes of a Citus cluster. Can be interrupted "
         "and repeated. Consumers must be stopped; start the web again afterwards."
     )
-    requires_system_checks = []
+    action = "annals.management.actions.distribute.run"
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument(
@@ -27,8 +26,3 @@ class Command(BaseCommand):
             "citus.shard_count, which is 32)",
         )
         parser.add_argument("--json", action="store_true", help="print JSON")
-
-    def handle(self, *_: Any, **options: Any) -> None:
-        from annals.management.actions.distribute import run
-
-        run(self, **options)

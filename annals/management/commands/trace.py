@@ -3,19 +3,18 @@
 from argparse import ArgumentParser
 from typing import Any
 
-from django.core.management.base import BaseCommand
-
 from history.entities import BY_NAME, BY_TOPIC
+from history.management.action import ActionCommand
 from history.management.numbers import whole
 from history.record import MAX_VERSION, UNSTORED_SPAN
 
 
-class Command(BaseCommand):
+class Command(ActionCommand):
     help = (
         "Print what became of a version (--entity, --id, --version) or of a message (--topic, "
         "--partition, --offset): stored, repeated, expired, quarantined, unread, lost or unknown."
     )
-    requires_system_checks: list[str] = []
+    action = "annals.management.actions.trace.run"
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         add = parser.add_argument
@@ -42,8 +41,3 @@ class Command(BaseCommand):
     def create_parser(self, prog_name: str, subcommand: str, **kwargs: Any) -> Any:
         """Django has a --version of its own; here it is that of the entity."""
         return super().create_parser(prog_name, subcommand, conflict_handler="resolve", **kwargs)
-
-    def handle(self, *_: Any, **options: Any) -> None:
-        from annals.management.actions.trace import run
-
-        run(self, **options)

@@ -1,15 +1,14 @@
 """`annals capacity`: disk space for the history, from real partitions or given figures."""
 
-from typing import Any
+from django.core.management.base import CommandParser
 
-from django.core.management.base import BaseCommand, CommandParser
-
+from history.management.action import ActionCommand
 from history.management.numbers import MOST_DAYS, number, whole
 
 
-class Command(BaseCommand):
+class Command(ActionCommand):
     help = "Compute the disk space of the history."
-    requires_system_checks = []
+    action = "history.management.actions.capacity.run"
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument(
@@ -32,8 +31,3 @@ class Command(BaseCommand):
             help="days after which a day is packed, 0: never (default: ANNALS_PACK_AFTER_DAYS)",
         )
         parser.add_argument("--json", action="store_true", help="print JSON")
-
-    def handle(self, *_: Any, **options: Any) -> None:
-        from history.management.actions.capacity import run
-
-        run(self, **options)

@@ -2,21 +2,21 @@
 
 from argparse import ArgumentTypeError
 from pathlib import Path
-from typing import Any
 
-from django.core.management.base import BaseCommand, CommandParser
+from django.core.management.base import CommandParser
 
 from history.entities import BY_NAME
+from history.management.action import ActionCommand
 from history.management.numbers import day
 
 
-class Command(BaseCommand):
+class Command(ActionCommand):
     help = (
         "Export the versions of one kind of entity, by whole days, from the table and the archive, "
         "to files or standard output; exit 0: all days were exported, 1: some do not exist any "
         "more, 2: it failed."
     )
-    requires_system_checks = []
+    action = "history.management.actions.export.run"
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument(
@@ -56,11 +56,6 @@ class Command(BaseCommand):
             help="print the sums as JSON: with --output to standard output, else to standard "
             "error as its last line",
         )
-
-    def handle(self, *_: Any, **options: Any) -> None:
-        from history.management.actions.export import run
-
-        run(self, **options)
 
 
 def _reason(text: str) -> str:

@@ -1,23 +1,21 @@
 """`annals consume`: reads messages from Kafka and stores them."""
 
 from argparse import ArgumentParser, ArgumentTypeError
-from typing import Any
-
-from django.core.management.base import BaseCommand
 
 from history.entities import BY_TOPIC
+from history.management.action import ActionCommand
 from history.management.numbers import MOST_PORT, MOST_SECONDS, number, whole
 
 EVERY_ADDRESS = "0.0.0.0"  # noqa: S104 - Prometheus scrapes from another machine
 
 
-class Command(BaseCommand):
+class Command(ActionCommand):
     help = (
         "Read the topics and store every version. Stops cleanly on SIGTERM, on Ctrl-C and when "
         "its terminal is closed; on SIGUSR1 prints the stacks of its threads (functions and lines, "
         "no contents) and continues."
     )
-    requires_system_checks: list[str] = []
+    action = "ingest.management.actions.consume.run"
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         add = parser.add_argument
@@ -34,11 +32,6 @@ class Command(BaseCommand):
             "(default: none)")  # fmt: skip
         add("--metrics-address", default=EVERY_ADDRESS,
             help="the address for --metrics-port (default: %(default)s, all)")  # fmt: skip
-
-    def handle(self, *_: Any, **options: Any) -> None:
-        from ingest.management.actions.consume import run
-
-        run(self, **options)
 
 
 def _group(text: str) -> str:
