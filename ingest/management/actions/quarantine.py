@@ -28,9 +28,11 @@ PLACE = ("topic", "partition", "offset")
 
 FIRST = ("first_reason", "first_detail")
 SHOWN = (
-    *(*PLACE, "timestamp", "reason", "detail", "first_reason", "first_detail"),
-    *("status", "attempts"),
+    *(*PLACE, "timestamp", "reason", "detail", *FIRST, "status", "attempts"),
     *("first_seen", "next_attempt", "settled_at", "outcome"),
+)
+LISTED = (
+    *("id", *PLACE, "reason", "first_reason", "status", "attempts", "next_attempt", "detail"),
 )
 
 
@@ -86,28 +88,16 @@ class QuarantineRun:
             )
 
     def _list_each(self, rows: Any, options: dict[str, Any]) -> None:
-        fields = (
-            "id",
-            "topic",
-            "partition",
-            "offset",
-            "reason",
-            "first_reason",
-            "status",
-            "attempts",
-            "next_attempt",
-        )
-        found = rows.order_by("id").values(*fields, "detail")
+        found = rows.order_by("id").values(*LISTED)
         if options["json"]:
             self.stdout.write(json.dumps(list(found), default=str))
             return
         if not found:
             self.stdout.write(_nothing(options))
             return
-        names = (*fields, "detail")
-        table = columns(*(name.replace("_", " ") for name in names))
+        table = columns(*(name.replace("_", " ") for name in LISTED))
         for row in found:
-            texts = ("" if row[name] is None else one_line(str(row[name])) for name in names)
+            texts = ("" if row[name] is None else one_line(str(row[name])) for name in LISTED)
             table.add_row(*texts)
         print_table(self.stdout, table)
 
@@ -200,7 +190,6 @@ def _nothing(options: dict[str, Any]) -> str:
 
 def _as_object(row: Quarantined) -> dict[str, Any]:
     """A message as JSON values. Texts in it are as they came; bytes that are no text, escaped."""
-    value = None if row.value is None else bytes(row.value)
     return {
         **{name: getattr(row, name) for name in SHOWN},
         "key": _text(row.key),
@@ -208,8 +197,8 @@ def _as_object(row: Quarantined) -> dict[str, Any]:
             {"name": name, "value": _text(content)}
             for name, content in rejects.from_json(row.headers)
         ],
-        "value": _text(value),
-        "value_bytes": len(value or b""),
+        "value": _text(row.value),
+        "value_bytes": len(row.value or b""),
     }
 
 
@@ -218,8 +207,6 @@ def _text(value: Any) -> str | None:
 
 
 def _readable(value: Any, keep: str = "") -> str:
-    """Bytes as text; invalid UTF-8 and control characters as escapes, but for line ends and
-    tabs."""
-    if value is None:
-        return "(none)"
-    return one_line(bytes(value).decode("utf-8", "backslashreplace"), keep)
+    """As _text, with escapes for control characters but those to keep."""
+    text = _text(value)
+    return "(none)" if text is None else one_line(text, keep)
