@@ -82,7 +82,7 @@ def read(environ: Mapping[str, str]) -> Settings:
         if text:
             values[field] = _split(text) if hints[field] == tuple[str, ...] else text
     try:
-        settings = msgspec.convert(values, Settings, strict=False, dec_hook=_path)
+        settings = msgspec.convert(values, Settings, strict=False, dec_hook=to_path)
     except msgspec.ValidationError as error:
         raise SettingError(_sentence(error)) from None
     if settings.database_url is not None:
@@ -173,7 +173,8 @@ def _split(text: str) -> tuple[str, ...]:
     return tuple(part.strip() for part in text.split(",") if part.strip())
 
 
-def _path(kind: type, value: object) -> object:
+def to_path(kind: type, value: object) -> object:
+    """For msgspec: the path that a text names."""
     if kind is Path and isinstance(value, str):
         return Path(value).expanduser()
     raise TypeError(kind)

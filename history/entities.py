@@ -4,7 +4,6 @@ from history.kinds.declared import given
 from history.kinds.kind import Entity
 
 __all__ = [
-    "ALONE",
     "BY_NAME",
     "BY_TABLE",
     "BY_TOPIC",
@@ -26,7 +25,6 @@ ROOT = next((entity for entity in ENTITIES if entity.root), None)
 CHILDREN = tuple(entity for entity in ENTITIES if entity.parent is not None)
 # The kinds that make up an application.
 PARTS = tuple(entity for entity in ENTITIES if not entity.alone)
-ALONE = tuple(entity for entity in ENTITIES if entity.alone)
 BY_NAME = {entity.name: entity for entity in ENTITIES}
 BY_TABLE = {entity.table: entity for entity in ENTITIES}
 BY_TOPIC = {topic: entity for entity in ENTITIES for topic in entity.topics}

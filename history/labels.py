@@ -179,14 +179,9 @@ class _Entry(msgspec.Struct, forbid_unknown_fields=True):
     sensitive: bool | msgspec.UnsetType = msgspec.UNSET
 
 
-def read(text: bytes) -> list[FieldLabel]:
-    """The labels in a file: a JSON list of objects with path, russian, english, entity, kind,
-    words, sensitive. Raises LabelsFileError."""
-    return [label for label, _ in _read(text)]
-
-
-def _read(text: bytes) -> list[tuple[FieldLabel, bool]]:
-    """The labels in a file, each with whether the file says if it is sensitive."""
+def read(text: bytes) -> list[tuple[FieldLabel, bool]]:
+    """The labels in a file, each with whether the file says if it is sensitive: a JSON list of
+    objects with path, russian, english, entity, kind, words, sensitive. Raises LabelsFileError."""
     try:
         entries = msgspec.json.decode(text.removeprefix(BOM_UTF8), type=list[_Entry])
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
@@ -222,7 +217,7 @@ def problems(entity: str, path: str, kind: str, sensitive: bool) -> list[str]:
 def load(text: bytes) -> int:
     """Add or change the labels of a file, all or nothing; the others stay. How many there were. An
     entry without `sensitive` leaves the mark of a field as it is."""
-    entries = _read(text)
+    entries = read(text)
     with transaction.atomic():
         _tell(entries)
         for marks in (False, True):

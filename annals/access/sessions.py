@@ -1,6 +1,5 @@
 """How long a login lasts: it ends when it is idle too long, and in any case after some hours."""
 
-import logging
 import re
 import time
 from collections.abc import Callable
@@ -22,8 +21,6 @@ from psycopg.types.numeric import Int4
 
 from annals.access.models import LogoutToken, ProviderSession
 from history.database import prepared
-
-log = logging.getLogger(__name__)
 
 PROVIDER: Final = "annals_provider"
 BEGAN: Final = "annals_began"

@@ -2,21 +2,20 @@
 
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from typing import Any, TypeAlias
 
 import pyarrow as pa
 
 from history.archive import parquet
 from history.archive.store import ArchiveError, Store
+from history.blocks.stored import EPOCH
 from history.daily.canonical import columns
 from history.documents.jsonb import from_store, shortened
 from history.entities import Entity
 from history.models import ArchivedDay
 
 READERS = 8
-EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-
 
 # A version by the names of its columns; product_instance_id: None where the kind has none.
 # data: the snapshot as JSON text in UTF-8, as history.documents.jsonb.shortened gives it.

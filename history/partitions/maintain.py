@@ -1,6 +1,6 @@
 """Executing the plan: one run at a time in a database, and its outcome."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import date
 
@@ -9,7 +9,7 @@ import psycopg
 from history.base.error_text import describe
 from history.daily.days import partition_name
 from history.partitions.exclusive import run_lock
-from history.partitions.plan import DayPlan, Policy, Report, plan
+from history.partitions.plan import Policy, Report, plan
 from history.partitions.strategy import VERSIONS, Archiver, Check, DayPartition, Partitioned
 
 
@@ -80,13 +80,12 @@ class Outcome:
 def maintain(
     policy: Policy,
     report: Report = lambda *_: None,
-    begin: Callable[[list[DayPlan]], None] = lambda _: None,
     archiver: Archiver | None = None,
     tables: Sequence[Partitioned] = VERSIONS,
     check: Check | None = None,
 ) -> Outcome:
-    """Create and drop what the plan says. begin: gets the plan, report: steps; check looks at each
-    day before it is dropped, archiver archives those of versions. Raises NoRunLockError."""
+    """Create and drop what the plan says. report: gets the steps; check looks at each day before it
+    is dropped, archiver archives those of versions. Raises NoRunLockError."""
     outcome = Outcome()
 
     def note(action: str, part: DayPartition, error: Exception | None) -> None:
@@ -96,7 +95,6 @@ def maintain(
     with run_lock():
         plans = plan(policy, tables)
         outcome.held += [part.name for table in plans for part in table.held()]
-        begin(plans)
         for table in plans:
             table.apply(note, archiver, check)
     return outcome

@@ -62,11 +62,8 @@ class Producer:
         """Wait for outstanding confirmations. Returns how many are still missing."""
         return self._client.flush(seconds)
 
-    def create_topics(
-        self, names: Iterable[str], partitions: int, settings: Mapping[str, str] | None = None
-    ) -> list[str]:
-        """Create the missing topics with the broker's replication factor, and return them.
-        settings: of the topics. Raises ProducerError."""
+    def create_topics(self, names: Iterable[str], partitions: int) -> None:
+        """Create the missing topics with the broker's replication factor. Raises ProducerError."""
         heard = Heard()
         admin = made(AdminClient, self._settings, heard)
         try:
@@ -79,8 +76,8 @@ class Producer:
             ) from None
         missing = [name for name in names if name not in there]
         if not missing:
-            return []
-        wanted = [NewTopic(name, partitions, -1, config=dict(settings or {})) for name in missing]
+            return
+        wanted = [NewTopic(name, partitions, -1) for name in missing]
         for future in admin.create_topics(wanted, operation_timeout=_TIMEOUT).values():
             try:
                 future.result(_TIMEOUT)
@@ -88,7 +85,6 @@ class Producer:
                 # Another client may create the same topic at this moment.
                 if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
                     raise ProducerError(f"topics not created: {error.args[0].str()}") from None
-        return missing
 
     def _confirm(self, error: KafkaError | None, _: Message) -> None:
         if error is None:

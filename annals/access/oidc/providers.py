@@ -89,7 +89,7 @@ def read(path: Path) -> tuple[Provider, ...]:
     is_json = path.suffix == ".json"
     try:
         decode = msgspec.json.decode if is_json else msgspec.toml.decode
-        found: tuple[Provider, ...] = decode(text, type=_File, dec_hook=_path).provider
+        found: tuple[Provider, ...] = decode(text, type=_File, dec_hook=env.to_path).provider
     except (msgspec.DecodeError, RecursionError) as error:
         raise ProvidersError(
             f"{path}: {of_declaration(error, 'JSON' if is_json else 'TOML')}"
@@ -135,9 +135,3 @@ def _wrong(provider: Provider) -> str | None:
         if file is not None and not file.is_file():
             return f"{field} is not a file: {file}"
     return None
-
-
-def _path(kind: type, value: object) -> object:
-    if kind is Path and isinstance(value, str):
-        return Path(value).expanduser()
-    raise TypeError(kind)
