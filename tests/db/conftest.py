@@ -5,7 +5,7 @@ import pytest
 from history import labels
 from tests.db.calls import auditor
 from tests.db.ingested import ingested
-from tests.db.partitioned import move, tables, transactional_db
+from tests.db.partitioned import move, plain, tables, transactional_db
 from tests.db.replaced import old, own_breaker
 from tests.db.screens import documents, support
 from tests.db.store import Store
@@ -17,6 +17,7 @@ __all__ = [
     "move",
     "old",
     "own_breaker",
+    "plain",
     "support",
     "tables",
     "transactional_db",

@@ -36,7 +36,7 @@ NOW = datetime(2026, 3, 29, 12, tzinfo=UTC)  # the day Berlin's clocks go forwar
 TODAY = NOW.date()
 
 
-def raw(**parameters: Any) -> psycopg.Connection[Any]:
+def raw(**parameters: Any) -> days.Connection:
     """A plain connection to the test's database, in autocommit mode, as ingest has one."""
     mine = connection.settings_dict
     return psycopg.connect(
@@ -73,6 +73,13 @@ def transactional_db(
 @pytest.fixture
 def tables(transactional_db: None) -> None:
     """The *_aud tables without any partition, before and after."""
+
+
+@pytest.fixture
+def plain(tables: None) -> Iterator[days.Connection]:
+    """A connection of raw(), for one test."""
+    with raw() as found:
+        yield found
 
 
 @pytest.fixture
@@ -129,9 +136,7 @@ def advisory_locks() -> int:
 
 
 @contextmanager
-def half_dropped(
-    plain: psycopg.Connection[Any], of: date, table: str = TABLE
-) -> Iterator[psycopg.Connection[Any]]:
+def half_dropped(plain: days.Connection, of: date, table: str = TABLE) -> Iterator[days.Connection]:
     """The drop of a day has waited in vain for a reader, which is there until the end of the block:
     the day is pending. Gives the reader."""
     with raw() as reader, reader.transaction():
@@ -146,9 +151,7 @@ def names(table: str = TABLE) -> list[str]:
     return [part.name for part in catalog.read(connection, [table])]
 
 
-def insert(
-    plain: psycopg.Connection[Any], moment: datetime, id: str = "a", version: int = 1
-) -> None:
+def insert(plain: days.Connection, moment: datetime, id: str = "a", version: int = 1) -> None:
     plain.execute(
         f"INSERT INTO {TABLE} (id, version, data, updated_at, client_id, type)"
         " VALUES (%s, %s, '{}', %s, 'test', 1)",
@@ -156,7 +159,7 @@ def insert(
     )
 
 
-def stored(plain: psycopg.Connection[Any], table: str = TABLE) -> int:
+def stored(plain: days.Connection, table: str = TABLE) -> int:
     row = plain.execute(f"SELECT count(*) FROM {table}").fetchone()
     assert row is not None
     return int(row[0])

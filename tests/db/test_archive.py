@@ -72,23 +72,22 @@ def test_no_two_rows_have_the_same_bytes() -> None:
 
 @pytest.mark.parametrize("count", [0, 1, 1000])
 def test_a_day_comes_back_row_for_row(
-    store: Store, count: int, monkeypatch: pytest.MonkeyPatch
+    store: Store, count: int, monkeypatch: pytest.MonkeyPatch, plain: Connection
 ) -> None:
     monkeypatch.setattr(parquet, "GROUP_ROWS", 64)
     monkeypatch.setattr(write, "FILE_ROWS", 300)
-    with raw() as plain:
-        fill(plain, count)
-        before = everything(plain)
-        done = archive(plain, store, PRODUCT, OLD, SOURCE)
-        assert (done.rows, len(done.files)) == (count, -(-count // 300))
-        assert done.digest == digest(plain, PRODUCT, SOURCE).finish()
-        assert manifest.load(store, TABLE, OLD) == done
-        for file in done.files:
-            assert store.sha256(file.name) == (file.sha256, file.bytes)
-        assert days.drop(plain, TABLE, OLD)
-        assert restore(plain, store, PRODUCT, OLD) == done
-        assert everything(plain) == before
-        assert stored(plain) == count
+    fill(plain, count)
+    before = everything(plain)
+    done = archive(plain, store, PRODUCT, OLD, SOURCE)
+    assert (done.rows, len(done.files)) == (count, -(-count // 300))
+    assert done.digest == digest(plain, PRODUCT, SOURCE).finish()
+    assert manifest.load(store, TABLE, OLD) == done
+    for file in done.files:
+        assert store.sha256(file.name) == (file.sha256, file.bytes)
+    assert days.drop(plain, TABLE, OLD)
+    assert restore(plain, store, PRODUCT, OLD) == done
+    assert everything(plain) == before
+    assert stored(plain) == count
 
 
 def test_rows_are_sorted_by_id_and_version_and_compressed_with_zstd(store: Store) -> None:
@@ -123,7 +122,7 @@ def test_an_object_that_was_not_finished_is_taken_away(
 
 
 def test_what_is_read_back_must_be_what_was_written(
-    store: Store, monkeypatch: pytest.MonkeyPatch
+    store: Store, monkeypatch: pytest.MonkeyPatch, plain: Connection
 ) -> None:
     real = parquet.rows
 
@@ -132,10 +131,9 @@ def test_what_is_read_back_must_be_what_was_written(
             yield (*row[:-1], row[-1] + " ") if number == 2 else row
 
     monkeypatch.setattr(parquet, "rows", one_off)
-    with raw() as plain:
-        fill(plain, 50)
-        with pytest.raises(ArchiveError, match="read back"):
-            archive(plain, store, PRODUCT, OLD, SOURCE)
+    fill(plain, 50)
+    with pytest.raises(ArchiveError, match="read back"):
+        archive(plain, store, PRODUCT, OLD, SOURCE)
     assert manifest.load(store, TABLE, OLD) is None
 
 
@@ -156,25 +154,24 @@ def test_a_file_that_changed_in_the_archive_is_not_restored(store: Store) -> Non
         assert names() == []
 
 
-def test_maintain_archives_before_it_drops_and_keeps_what_was_restored(store: Store) -> None:
-    with raw() as plain:
-        fill(plain, 40)
-        assert maintain(policy()).dropped == [NAME]
-        assert NAME not in names()
-        fill(plain, 40)
-        archiver = DayArchiver(store)
-        assert maintain(policy(), archiver=archiver).dropped == [NAME]
-        assert archiver.archived[TABLE, OLD].rows == 40
-        assert ArchivedDay.objects.get(table=TABLE, day=OLD).rows == 40
-        restore(plain, store, PRODUCT, OLD)
-        assert maintain(policy(), archiver=archiver).dropped == []
-        lines = [line for table in plan(policy()) for line in table.lines()]
-        assert next(x.reason for x in lines if x.part.name == NAME).startswith(
-            "restored from the arch"
-        )
-        release(plain, TABLE, OLD)
-        assert maintain(policy(), archiver=archiver).dropped == [NAME]
-        assert not release(plain, TABLE, OLD)
+def test_maintain_archives_before_it_drops_and_keeps_what_was_restored(
+    store: Store, plain: Connection
+) -> None:
+    fill(plain, 40)
+    assert maintain(policy()).dropped == [NAME]
+    assert NAME not in names()
+    fill(plain, 40)
+    archiver = DayArchiver(store)
+    assert maintain(policy(), archiver=archiver).dropped == [NAME]
+    assert archiver.archived[TABLE, OLD].rows == 40
+    assert ArchivedDay.objects.get(table=TABLE, day=OLD).rows == 40
+    restore(plain, store, PRODUCT, OLD)
+    assert maintain(policy(), archiver=archiver).dropped == []
+    lines = [line for table in plan(policy()) for line in table.lines()]
+    assert next(x.reason for x in lines if x.part.name == NAME).startswith("restored from the arch")
+    release(plain, TABLE, OLD)
+    assert maintain(policy(), archiver=archiver).dropped == [NAME]
+    assert not release(plain, TABLE, OLD)
 
 
 class LateRowArchiver(DayArchiver):
@@ -208,14 +205,13 @@ def test_a_row_that_comes_at_the_last_moment_is_not_lost_without_an_archive(stor
 
 
 def test_versions_of_one_id_are_read_by_row_group(
-    store: Store, monkeypatch: pytest.MonkeyPatch
+    store: Store, monkeypatch: pytest.MonkeyPatch, plain: Connection
 ) -> None:
     monkeypatch.setattr(parquet, "GROUP_ROWS", 50)
     monkeypatch.setattr(write, "FILE_ROWS", 400)
-    with raw() as plain:
-        fill(plain, 1200)
-        wanted = [row for row in everything(plain) if row[0] == "Б0042"]
-        maintain(policy(), archiver=DayArchiver(store))
+    fill(plain, 1200)
+    wanted = [row for row in everything(plain) if row[0] == "Б0042"]
+    maintain(policy(), archiver=DayArchiver(store))
     groups_read: list[int] = []
     real = parquet.rows
 

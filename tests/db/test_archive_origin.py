@@ -99,10 +99,9 @@ def rows_of(table: str = NAME) -> list[str]:
         return [id_ for (id_,) in plain.execute(f"SELECT id FROM {table} ORDER BY id")]
 
 
-def test_a_planted_manifest_is_not_merged(store: Store) -> None:
+def test_a_planted_manifest_is_not_merged(store: Store, plain: Connection) -> None:
     plant(store, "forged")
-    with raw() as plain:
-        fill(plain, *ids("b", 12))
+    fill(plain, *ids("b", 12))
     said = refused(store)
     assert "1 row" in said
     assert "partitions adopt" in said
@@ -121,20 +120,18 @@ def test_a_row_that_was_added_to_an_archived_day_is_not_merged(store: Store) -> 
     assert (again.rows, again.digest) == (noted.rows, noted.digest)
 
 
-def test_an_archived_day_that_was_replaced_keeps_its_rows(store: Store) -> None:
+def test_an_archived_day_that_was_replaced_keeps_its_rows(store: Store, plain: Connection) -> None:
     """By rows that are all in the table: nothing strange comes in, but archived rows would go."""
     archive_day(store, "kept")
     replant(store, "late")
-    with raw() as plain:
-        fill(plain, "late", "later")
+    fill(plain, "late", "later")
     refused(store)
 
 
-def test_after_a_kill_before_the_note_the_rows_are_taken(store: Store) -> None:
-    with raw() as plain:
-        fill(plain, *ids("b", 12))
-        archive(plain, store, PRODUCT, OLD, SOURCE)
-        insert(plain, NOON + timedelta(hours=1), "late")
+def test_after_a_kill_before_the_note_the_rows_are_taken(store: Store, plain: Connection) -> None:
+    fill(plain, *ids("b", 12))
+    archive(plain, store, PRODUCT, OLD, SOURCE)
+    insert(plain, NOON + timedelta(hours=1), "late")
     assert NAME in maintained(store)
     assert archived(store) == [*ids("b", 12), "late"]
     assert ArchivedDay.objects.get().rows == 13
@@ -190,18 +187,17 @@ def test_the_journal_has_what_an_operator_did_with_the_archive(store: Store) -> 
         ]
 
 
-def test_without_the_journal_nothing_is_done(store: Store) -> None:
-    with raw() as plain:
-        archive_day(store, *ids("b", 3))
-        before = everything(store)
-        plain.execute("ALTER TABLE access_journal RENAME TO taken_away")
-        try:
-            for action, *why in (("restore",), ("forget", "--why", "f")):
-                code, said = decide(action, *why)
-                assert code == 2
-                assert "nothing was done" in said
-        finally:
-            plain.execute("ALTER TABLE taken_away RENAME TO access_journal")
+def test_without_the_journal_nothing_is_done(store: Store, plain: Connection) -> None:
+    archive_day(store, *ids("b", 3))
+    before = everything(store)
+    plain.execute("ALTER TABLE access_journal RENAME TO taken_away")
+    try:
+        for action, *why in (("restore",), ("forget", "--why", "f")):
+            code, said = decide(action, *why)
+            assert code == 2
+            assert "nothing was done" in said
+    finally:
+        plain.execute("ALTER TABLE taken_away RENAME TO access_journal")
     assert everything(store) == before
     assert NAME not in names()
 
@@ -268,20 +264,18 @@ def test_a_reader_whose_files_were_replaced_does_not_ask_the_manifest(store: Sto
 
 
 def test_without_its_archive_an_installation_that_archives_drops_no_day(
-    store: Store, monkeypatch: pytest.MonkeyPatch
+    store: Store, monkeypatch: pytest.MonkeyPatch, plain: Connection
 ) -> None:
     """As after a line that was forgotten in the settings of one cron job."""
     archive_day(store, *ids("b", 3))
-    with raw() as plain:
-        fill(plain, *ids("c", 2))
+    fill(plain, *ids("c", 2))
     monkeypatch.setattr(settings, "ANNALS", env.read({"ANNALS_RETENTION_DAYS": "3"}))
     code, said = partitions("maintain", "--force")
     assert code == 2
     assert "ANNALS_ARCHIVE_URL is unset" in said
     assert rows_of() == ids("c", 2)
     assert partitions("maintain", "--force", "--without-archive")[0] == 0
-    with raw() as plain:
-        assert plain.execute("SELECT to_regclass(%s)", [NAME]).fetchone() == (None,)
+    assert plain.execute("SELECT to_regclass(%s)", [NAME]).fetchone() == (None,)
 
 
 IDS = ("a1", "b2", "c3")
@@ -296,10 +290,9 @@ class Interrupted(DayArchiver):
 
 
 @pytest.fixture
-def written(store: Store, place: Path) -> Path:
+def written(store: Store, place: Path, plain: Connection) -> Path:
     """The folder of a day that is archived and not dropped yet."""
-    with raw() as plain:
-        fill(plain, *IDS)
+    fill(plain, *IDS)
     maintain(policy(), archiver=Interrupted(store))
     return place / FOLDER
 

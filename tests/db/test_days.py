@@ -12,6 +12,7 @@ from django.core.management import call_command
 from django.db import connection
 
 from history.daily import days
+from history.daily.canonical import Connection
 from history.daily.day_locks import day_locked
 from history.daily.days import DayState
 from history.entities import ENTITIES
@@ -54,22 +55,21 @@ def test_a_day_is_the_utc_day_in_every_time_zone(zone: str, of: date) -> None:
         assert not days.drop(plain, TABLE, of)
 
 
-def test_a_day_is_like_its_table_and_has_nothing_twice() -> None:
+def test_a_day_is_like_its_table_and_has_nothing_twice(plain: Connection) -> None:
     table = "product_task_aud"
-    with raw() as plain:
-        days.create(plain, table, TODAY)
-        indexes = plain.execute(
-            "SELECT count(*), count(i.inhparent) FROM pg_index x"
-            " LEFT JOIN pg_inherits i ON i.inhrelid = x.indexrelid WHERE x.indrelid = %s::regclass",
-            [days.partition_name(table, TODAY)],
-        ).fetchone()
-        own = plain.execute(
-            "SELECT count(*) FROM pg_index WHERE indrelid = %s::regclass", [table]
-        ).fetchone()
-        checks = plain.execute(
-            "SELECT count(*) FROM pg_constraint WHERE contype = 'c' AND conrelid = %s::regclass",
-            [days.partition_name(table, TODAY)],
-        ).fetchone()
+    days.create(plain, table, TODAY)
+    indexes = plain.execute(
+        "SELECT count(*), count(i.inhparent) FROM pg_index x"
+        " LEFT JOIN pg_inherits i ON i.inhrelid = x.indexrelid WHERE x.indrelid = %s::regclass",
+        [days.partition_name(table, TODAY)],
+    ).fetchone()
+    own = plain.execute(
+        "SELECT count(*) FROM pg_index WHERE indrelid = %s::regclass", [table]
+    ).fetchone()
+    checks = plain.execute(
+        "SELECT count(*) FROM pg_constraint WHERE contype = 'c' AND conrelid = %s::regclass",
+        [days.partition_name(table, TODAY)],
+    ).fetchone()
     assert own is not None
     assert indexes == (own[0], own[0])
     assert checks == (0,)
@@ -99,45 +99,41 @@ def test_a_pending_day_is_left_to_the_drop_that_is_at_work() -> None:
         assert days.create(plain, TABLE, TODAY)
 
 
-def test_a_pending_day_that_is_wanted_again_comes_back_with_its_rows() -> None:
-    with raw() as plain:
-        days.create(plain, TABLE, TODAY)
-        insert(plain, NOW)
-        with half_dropped(plain, TODAY):
-            pass
-        assert stored(plain) == 0
-        assert days.create(plain, TABLE, TODAY)
-        assert stored(plain) == 1
+def test_a_pending_day_that_is_wanted_again_comes_back_with_its_rows(plain: Connection) -> None:
+    days.create(plain, TABLE, TODAY)
+    insert(plain, NOW)
+    with half_dropped(plain, TODAY):
+        pass
+    assert stored(plain) == 0
+    assert days.create(plain, TABLE, TODAY)
+    assert stored(plain) == 1
 
 
-def test_a_detached_day_comes_back_with_its_rows() -> None:
+def test_a_detached_day_comes_back_with_its_rows(plain: Connection) -> None:
     name = days.partition_name(TABLE, TODAY)
-    with raw() as plain:
-        days.create(plain, TABLE, TODAY)
-        insert(plain, NOW)
-        plain.execute(f"ALTER TABLE {TABLE} DETACH PARTITION {name}")
-        assert days.create(plain, TABLE, TODAY)
-        assert stored(plain) == 1
+    days.create(plain, TABLE, TODAY)
+    insert(plain, NOW)
+    plain.execute(f"ALTER TABLE {TABLE} DETACH PARTITION {name}")
+    assert days.create(plain, TABLE, TODAY)
+    assert stored(plain) == 1
 
 
-def test_foreign_tables_are_neither_attached_nor_dropped() -> None:
+def test_foreign_tables_are_neither_attached_nor_dropped(plain: Connection) -> None:
     name = days.partition_name(TABLE, TODAY)
-    with raw() as plain:
-        plain.execute(f"CREATE TABLE {name} (LIKE {TABLE} INCLUDING ALL)")
-        for act in (days.create, days.drop):
-            with pytest.raises(days.ForeignTableError, match=name):
-                act(plain, TABLE, TODAY)
-        plain.execute(f"DROP TABLE {name}")
+    plain.execute(f"CREATE TABLE {name} (LIKE {TABLE} INCLUDING ALL)")
+    for act in (days.create, days.drop):
+        with pytest.raises(days.ForeignTableError, match=name):
+            act(plain, TABLE, TODAY)
+    plain.execute(f"DROP TABLE {name}")
 
 
-def test_a_lock_that_is_not_to_be_had_ends_in_time() -> None:
-    with raw() as plain, raw() as other, other.transaction():
+def test_a_lock_that_is_not_to_be_had_ends_in_time(plain: Connection) -> None:
+    with raw() as other, other.transaction():
         other.execute(f"LOCK TABLE {TABLE} IN ACCESS EXCLUSIVE MODE")
         with pytest.raises(psycopg.errors.LockNotAvailable):
             days.create(plain, TABLE, TODAY, wait_s=0.3)
-    with raw() as plain:
-        assert plain.execute("SHOW lock_timeout").fetchone() == ("0",)
-        assert days.create(plain, TABLE, TODAY)
+    assert plain.execute("SHOW lock_timeout").fetchone() == ("0",)
+    assert days.create(plain, TABLE, TODAY)
 
 
 COMPRESSIONS = {"l": "lz4", "p": "pglz", "": "default"}
@@ -182,19 +178,18 @@ def test_so_do_a_day_that_a_consumer_makes_and_one_that_comes_from_the_archive()
     assert compressions()[days.partition_name(TABLE, tomorrow)] == expected()
 
 
-def test_a_document_of_some_kb_is_stored_as_it_is() -> None:
+def test_a_document_of_some_kb_is_stored_as_it_is(plain: Connection) -> None:
     text = json.dumps({"comment": "заявка " * 500}, ensure_ascii=False)
-    with raw() as plain:
-        days.create(plain, TABLE, TODAY)
-        plain.execute(
-            f"INSERT INTO {TABLE} (id, version, data, updated_at, client_id, type)"
-            " VALUES ('whole', 1, %s, %s, 'test', 1)",
-            [text, NOW],
-        )
-        row = plain.execute(
-            f"SELECT pg_column_size(data), reloptions FROM {TABLE}, pg_class WHERE relname = %s",
-            [days.partition_name(TABLE, TODAY)],
-        ).fetchone()
+    days.create(plain, TABLE, TODAY)
+    plain.execute(
+        f"INSERT INTO {TABLE} (id, version, data, updated_at, client_id, type)"
+        " VALUES ('whole', 1, %s, %s, 'test', 1)",
+        [text, NOW],
+    )
+    row = plain.execute(
+        f"SELECT pg_column_size(data), reloptions FROM {TABLE}, pg_class WHERE relname = %s",
+        [days.partition_name(TABLE, TODAY)],
+    ).fetchone()
     assert row is not None
     assert row[0] > len(text.encode()) * 0.9
     assert row[1] == ["toast_tuple_target=8160"]

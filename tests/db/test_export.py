@@ -22,6 +22,7 @@ from history.archive.store import Store
 from history.archive.write import DayArchiver
 from history.base import clock
 from history.daily import days
+from history.daily.canonical import Connection
 from history.documents import exactjson
 from history.entities import root
 from history.export import days as choose
@@ -212,10 +213,9 @@ def test_standard_output_is_one_stream_of_nothing_but_versions(
     assert (said["table"], said["days"], said["rows"]) == (TABLE, 1, 4)
 
 
-def test_children_name_their_application(tmp_path: Path) -> None:
-    with raw() as plain:
-        simulated.load(plain, FIRST, applications=30)
-        count = stored(plain, "product_task_aud")
+def test_children_name_their_application(tmp_path: Path, plain: Connection) -> None:
+    simulated.load(plain, FIRST, applications=30)
+    count = stored(plain, "product_task_aud")
     said = export("--output", str(tmp_path), entity="product-task")
     assert f"{count:,} rows" in said
     (file,) = [tmp_path / name for name in visible(tmp_path)]
@@ -256,13 +256,12 @@ def test_a_day_that_got_rows_since_is_written_again(kind: str, tmp_path: Path) -
 @pytest.mark.usefixtures("filled")
 @pytest.mark.parametrize("kind", ["jsonl", "parquet"])
 def test_days_of_the_archive_are_exported_as_from_the_table(
-    kind: str, tmp_path: Path, settled: str
+    kind: str, tmp_path: Path, settled: str, plain: Connection
 ) -> None:
     words = ("--format", kind)
     export(*words, "--output", str(tmp_path / "table"))
     leave(settled)
-    with raw() as plain:
-        assert stored(plain) == len(HARD)
+    assert stored(plain) == len(HARD)
     said = export(*words, "--output", str(tmp_path / "archive"))
     assert "Exported 2 days, 8 rows" in said
     names = visible(tmp_path / "table")
@@ -330,13 +329,11 @@ def test_a_damaged_day_of_the_archive_fails_alone(tmp_path: Path, settled: str) 
     assert undated("--output", str(tmp_path))[0] == 2
 
 
-def test_an_interrupted_drop_leaves_nothing_out(tmp_path: Path) -> None:
+def test_an_interrupted_drop_leaves_nothing_out(tmp_path: Path, plain: Connection) -> None:
     fill(FIRST)
-    with raw() as plain:
-        plain.execute(f"ALTER TABLE {TABLE} DETACH PARTITION {days.partition_name(TABLE, FIRST)}")
+    plain.execute(f"ALTER TABLE {TABLE} DETACH PARTITION {days.partition_name(TABLE, FIRST)}")
     assert "Exported 1 day, 4 rows" in export("--output", str(tmp_path))
-    with raw() as plain:
-        plain.execute(f"CREATE TABLE a_default PARTITION OF {TABLE} DEFAULT")
+    plain.execute(f"CREATE TABLE a_default PARTITION OF {TABLE} DEFAULT")
     span = FIRST, FIRST + timedelta(days=1)
     assert "Exported 1 day, 4 rows" in export("--output", str(tmp_path / "again"), span=span)
 
@@ -345,13 +342,12 @@ def chosen() -> list[choose.Day]:
     return choose.choose(root(), FIRST, FIRST + timedelta(days=1))[0]
 
 
-def test_a_day_that_is_dropped_meanwhile_is_an_error(tmp_path: Path) -> None:
+def test_a_day_that_is_dropped_meanwhile_is_an_error(tmp_path: Path, plain: Connection) -> None:
     """Not a file without rows, in the place of a complete one."""
     fill(FIRST)
     export("--output", str(tmp_path), span=(FIRST, FIRST + timedelta(days=1)))
     [name], found = visible(tmp_path), chosen()
-    with raw() as plain:
-        days.drop(plain, TABLE, FIRST)
+    days.drop(plain, TABLE, FIRST)
     [done] = run.to_directory(run.Export(root(), None, "jsonl"), found, tmp_path)
     assert done.error is not None
     assert len((tmp_path / name).read_bytes().splitlines()) == len(HARD)
@@ -382,28 +378,26 @@ def test_a_day_that_is_packed_meanwhile_is_complete(
 
 
 def test_days_of_partitions_that_somebody_else_made_are_exported_like_others(
-    tmp_path: Path,
+    tmp_path: Path, plain: Connection
 ) -> None:
     """A longer partition, two of one day, and a default one."""
     noon = datetime.combine(FIRST, time(12), UTC)
-    with raw() as plain:
-        for name, start, end in (
-            ("long", day(-9), FIRST),
-            ("morning", FIRST, noon),
-            ("evening", noon, FIRST + timedelta(days=1)),
-        ):
-            plain.execute(
-                f"CREATE TABLE {name} PARTITION OF {TABLE} FOR VALUES FROM ('{start}') TO ('{end}')"
-            )
-        for id, moment in (("old", day(-7)), ("a", noon - timedelta(hours=1)), ("b", noon)):
-            insert(plain, datetime.combine(moment, time(1), UTC) if id == "old" else moment, id)
+    for name, start, end in (
+        ("long", day(-9), FIRST),
+        ("morning", FIRST, noon),
+        ("evening", noon, FIRST + timedelta(days=1)),
+    ):
+        plain.execute(
+            f"CREATE TABLE {name} PARTITION OF {TABLE} FOR VALUES FROM ('{start}') TO ('{end}')"
+        )
+    for id, moment in (("old", day(-7)), ("a", noon - timedelta(hours=1)), ("b", noon)):
+        insert(plain, datetime.combine(moment, time(1), UTC) if id == "old" else moment, id)
     assert "Exported 3 days, 3 rows" in export("--output", str(tmp_path), span=(day(-7), LAST))
     names = [f"{days.partition_name(TABLE, day(number))}.jsonl" for number in (-7, -6, -5)]
     assert visible(tmp_path) == names
     assert [len((tmp_path / name).read_bytes().splitlines()) for name in names] == [1, 0, 2]
-    with raw() as plain:
-        plain.execute(f"CREATE TABLE others PARTITION OF {TABLE} DEFAULT")
-        insert(plain, datetime.combine(day(-10), time(1), UTC), "nowhere else")
+    plain.execute(f"CREATE TABLE others PARTITION OF {TABLE} DEFAULT")
+    insert(plain, datetime.combine(day(-10), time(1), UTC), "nowhere else")
     folder = tmp_path / "others"
     assert "Exported 1 day, 1 row" in export("--output", str(folder), span=(day(-10), day(-9)))
     assert b"nowhere else" in (folder / visible(folder)[0]).read_bytes()

@@ -15,6 +15,7 @@ from history.archive.store import Store as Archive
 from history.archive.write import DayArchiver
 from history.base import clock
 from history.daily import days
+from history.daily.canonical import Connection
 from history.daily.window import Window
 from history.entities import ROOT
 from history.models import ArchivedDay, DaySeal, LateRow
@@ -40,11 +41,10 @@ NAME = days.partition_name(TABLE, OLD)
 
 
 @pytest.fixture(autouse=True)
-def writer(transactional_db: None, ingested: Ingested) -> Ingested:
+def writer(transactional_db: None, ingested: Ingested, plain: Connection) -> Ingested:
     """Three rows of an old day, as ingest stores them, and the day sealed."""
     ingested.write(old("a"), old("b"), old("c"))
-    with raw() as plain:
-        seal(plain, ROOT, OLD)
+    seal(plain, ROOT, OLD)
     return ingested
 
 
@@ -158,11 +158,10 @@ def test_a_batch_of_today_asks_nothing(writer: Ingested, monkeypatch: pytest.Mon
 
 
 @pytest.fixture
-def unsealed(writer: Ingested) -> Ingested:
+def unsealed(writer: Ingested, plain: Connection) -> Ingested:
     """The same day before its first seal."""
-    with raw() as plain:
-        plain.execute("DELETE FROM day_seal")
-        plain.execute("DELETE FROM sealed_day")
+    plain.execute("DELETE FROM day_seal")
+    plain.execute("DELETE FROM sealed_day")
     return writer
 
 
@@ -190,7 +189,7 @@ def test_the_seal_waits_for_a_writer_that_could_not_know(
 
 @pytest.mark.parametrize("when", ["before the digest", "after the seal"])
 def test_a_writer_that_comes_while_a_day_is_sealed_notes_its_rows(
-    unsealed: Ingested, monkeypatch: pytest.MonkeyPatch, when: str
+    unsealed: Ingested, monkeypatch: pytest.MonkeyPatch, when: str, plain: Connection
 ) -> None:
     with connect("test") as open_:
 
@@ -202,8 +201,7 @@ def test_a_writer_that_comes_while_a_day_is_sealed_notes_its_rows(
 
         # The moment between the announcement and the digest.
         monkeypatch.setattr(sealing, "_freeze", write)
-        with raw() as plain:
-            made = seal(plain, ROOT, OLD)
+        made = seal(plain, ROOT, OLD)
         if when == "after the seal":
             open_.execute("COMMIT")
     inside = when == "before the digest"
@@ -239,7 +237,7 @@ def leave(archive: Archive | None) -> None:
 
 
 def test_a_day_with_late_rows_is_sealed_again_when_it_is_archived(
-    writer: Ingested, archive: Archive
+    writer: Ingested, archive: Archive, plain: Connection
 ) -> None:
     writer.write(old("late"))
     leave(archive)
@@ -247,8 +245,7 @@ def test_a_day_with_late_rows_is_sealed_again_when_it_is_archived(
     assert noted() == [("late", TOPIC, 3, True)]
     verdict = check()
     assert (verdict.fault, verdict.note) == (None, "archived; the digests are equal")
-    with raw() as plain:
-        restore(plain, archive, ROOT, OLD)
+    restore(plain, archive, ROOT, OLD)
     assert check().fault is None
 
 
@@ -274,12 +271,11 @@ def test_a_day_that_came_back_and_left_again_verifies(writer: Ingested, archive:
 
 
 def test_a_restored_day_of_which_all_rows_were_deleted_is_a_fault(
-    writer: Ingested, archive: Archive
+    writer: Ingested, archive: Archive, plain: Connection
 ) -> None:
     leave(archive)
-    with raw() as plain:
-        restore(plain, archive, ROOT, OLD)
-        plain.execute(f"DELETE FROM {NAME}")
+    restore(plain, archive, ROOT, OLD)
+    plain.execute(f"DELETE FROM {NAME}")
     assert check().fault == "rows from row 1 on are missing, from a v7, 3 rows fewer"
 
 
@@ -292,20 +288,18 @@ def test_a_forged_row_is_still_a_fault_in_the_archive(writer: Ingested, archive:
 
 
 def test_a_dropped_day_is_not_a_fault_and_one_that_somebody_else_dropped_is(
-    writer: Ingested,
+    writer: Ingested, plain: Connection
 ) -> None:
     writer.write(old("late"))
     leave(None)
     assert (check().fault, check().note) == (None, "dropped, not archived")
     # The day comes back, empty as after a longer retention, and then with a row.
-    with raw() as plain:
-        days.create(plain, TABLE, OLD)
+    days.create(plain, TABLE, OLD)
     assert (check().fault, check().note) == (None, "dropped, not archived")
     writer.write(old("again"))
     assert (check().fault, check().late) == (None, 1)
-    with raw() as plain:
-        seal(plain, ROOT, OLD)
-        plain.execute(f"DROP TABLE {NAME}")
+    seal(plain, ROOT, OLD)
+    plain.execute(f"DROP TABLE {NAME}")
     assert check().fault == "rows from row 1 on are missing, from again v7, 1 row fewer"
 
 

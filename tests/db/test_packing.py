@@ -112,54 +112,52 @@ def blocks(plain: Connection, entity: Entity = ROOT) -> list[tuple[Any, ...]]:
 
 
 @pytest.mark.parametrize("seed", [*range(3), None], ids=str)
-def test_every_version_is_the_same_packed_and_unpacked(seed: int | None) -> None:
+def test_every_version_is_the_same_packed_and_unpacked(seed: int | None, plain: Connection) -> None:
     """seed: None: all kinds, as the simulator makes them."""
-    with raw() as plain:
-        if seed is None:
-            fill_simulated(plain)
-        else:
-            fill(plain, seed=seed)
-        for entity in ENTITIES if seed is None else (ROOT, TASK):
-            before = rows(plain, entity)
-            digest = canonical.digest(plain, entity, days.locate(plain, entity.table, DAY).child)
-            done = packing.pack(plain, entity, DAY)
-            assert done.rows == len(before) == stored.count(plain, _table(plain, entity))
-            assert rows(plain, entity) == before
-            found = canonical.digest(plain, entity, _table(plain, entity))
-            assert (found.rows, found.finish()) == (digest.rows, digest.finish())
-            assert len(blocks(plain, entity)) < len(before) * (0.7 if seed is None else 0.5)
-            assert SealedDay.objects.get(table=entity.table, day=DAY).packed_at is not None
-            packing.pack(plain, entity, DAY)
-            assert rows(plain, entity) == before
-            packing.unpack(plain, entity, DAY)
-            assert (rows(plain, entity), blocks(plain, entity)) == (before, [])
-        if seed is None:
-            assert PackDictionary.objects.count() > 1
+    if seed is None:
+        fill_simulated(plain)
+    else:
+        fill(plain, seed=seed)
+    for entity in ENTITIES if seed is None else (ROOT, TASK):
+        before = rows(plain, entity)
+        digest = canonical.digest(plain, entity, days.locate(plain, entity.table, DAY).child)
+        done = packing.pack(plain, entity, DAY)
+        assert done.rows == len(before) == stored.count(plain, _table(plain, entity))
+        assert rows(plain, entity) == before
+        found = canonical.digest(plain, entity, _table(plain, entity))
+        assert (found.rows, found.finish()) == (digest.rows, digest.finish())
+        assert len(blocks(plain, entity)) < len(before) * (0.7 if seed is None else 0.5)
+        assert SealedDay.objects.get(table=entity.table, day=DAY).packed_at is not None
+        packing.pack(plain, entity, DAY)
+        assert rows(plain, entity) == before
+        packing.unpack(plain, entity, DAY)
+        assert (rows(plain, entity), blocks(plain, entity)) == (before, [])
+    if seed is None:
+        assert PackDictionary.objects.count() > 1
 
 
 def _table(plain: Connection, entity: Entity) -> Any:
     return days.locate(plain, entity.table, DAY).child
 
 
-def test_a_block_has_one_application_and_times_that_do_not_go_back() -> None:
-    with raw() as plain:
-        fill(plain, 60)
-        expected = {(*row[:3], row[6]) for row in rows(plain, TASK)}
-        mixed = {id for id, *_, product in expected if product == "A2"}
-        mixed &= {id for id, *_, product in expected if product == "A1"}
-        packing.pack(plain, TASK, DAY)
-        found = plain.execute(f"SELECT keys FROM {TASK.table} WHERE keys IS NOT NULL").fetchall()
-        assert found
-        of_blocks = plain.execute(
-            "SELECT id, version, (extract(epoch FROM updated_at) * 1000000)::bigint, product"
-            f" FROM {stored.versions(TASK)} AS stored WHERE in_block"
-        ).fetchall()
-        assert {each[0] for each in of_blocks} & mixed
-        assert set(of_blocks) <= expected
-        for (keys,) in found:
-            ago = [int.from_bytes(keys[at : at + 5]) for at in range(0, len(keys), 8)]
-            assert ago == sorted(ago, reverse=True)
-            assert len(ago) < form.MOST_VERSIONS
+def test_a_block_has_one_application_and_times_that_do_not_go_back(plain: Connection) -> None:
+    fill(plain, 60)
+    expected = {(*row[:3], row[6]) for row in rows(plain, TASK)}
+    mixed = {id for id, *_, product in expected if product == "A2"}
+    mixed &= {id for id, *_, product in expected if product == "A1"}
+    packing.pack(plain, TASK, DAY)
+    found = plain.execute(f"SELECT keys FROM {TASK.table} WHERE keys IS NOT NULL").fetchall()
+    assert found
+    of_blocks = plain.execute(
+        "SELECT id, version, (extract(epoch FROM updated_at) * 1000000)::bigint, product"
+        f" FROM {stored.versions(TASK)} AS stored WHERE in_block"
+    ).fetchall()
+    assert {each[0] for each in of_blocks} & mixed
+    assert set(of_blocks) <= expected
+    for (keys,) in found:
+        ago = [int.from_bytes(keys[at : at + 5]) for at in range(0, len(keys), 8)]
+        assert ago == sorted(ago, reverse=True)
+        assert len(ago) < form.MOST_VERSIONS
 
 
 def test_a_row_that_comes_while_a_day_is_packed_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -188,28 +186,27 @@ def test_a_row_that_comes_while_a_day_is_packed_is_kept(monkeypatch: pytest.Monk
 
 @pytest.mark.parametrize("where", ["block", "table"])
 def test_what_is_not_as_it_was_is_never_swapped_in(
-    where: str, monkeypatch: pytest.MonkeyPatch
+    where: str, monkeypatch: pytest.MonkeyPatch, plain: Connection
 ) -> None:
     pack = form.Packer.pack
 
     def wrong(self: Any, made: Any) -> Any:
         return pack(self, [(*made[0][:-1], made[0][-1] + b" "), *made[1:]])
 
-    with raw() as plain:
-        fill(plain)
-        before = rows(plain, ROOT)
-        if where == "block":
-            monkeypatch.setattr(form.Packer, "pack", wrong)
-        else:  # the server stored other bytes
-            monkeypatch.setattr(packing._Hashing, "write", LibpqWriter.write)
-        with pytest.raises(packing.WrongRowsError, match=f"{ROOT.table} {DAY} stays as it is"):
-            packing.pack(plain, ROOT, DAY)
-        read_all_to_end()
-        packing_days.pack_due(clock.now().date(), outcome := Outcome(), lambda _: None)
-        assert (outcome.exit_code, outcome.packed) == (2, [])
-        [(_, said)] = outcome.broken  # goes on to no other table
-        assert f"{DAY} stays as it is" in said
-        assert (rows(plain, ROOT), blocks(plain), blocks(plain, TASK)) == (before, [], [])
+    fill(plain)
+    before = rows(plain, ROOT)
+    if where == "block":
+        monkeypatch.setattr(form.Packer, "pack", wrong)
+    else:  # the server stored other bytes
+        monkeypatch.setattr(packing._Hashing, "write", LibpqWriter.write)
+    with pytest.raises(packing.WrongRowsError, match=f"{ROOT.table} {DAY} stays as it is"):
+        packing.pack(plain, ROOT, DAY)
+    read_all_to_end()
+    packing_days.pack_due(clock.now().date(), outcome := Outcome(), lambda _: None)
+    assert (outcome.exit_code, outcome.packed) == (2, [])
+    [(_, said)] = outcome.broken  # goes on to no other table
+    assert f"{DAY} stays as it is" in said
+    assert (rows(plain, ROOT), blocks(plain), blocks(plain, TASK)) == (before, [], [])
 
 
 def test_a_day_in_use_and_one_that_the_disk_cannot_hold_twice_are_not_begun(
@@ -253,20 +250,19 @@ def test_the_day_is_read_without_the_limits_of_the_login(monkeypatch: pytest.Mon
     assert limits == [("0",)]
 
 
-def test_seals_and_the_archive_are_over_the_versions(tmp_path: Any) -> None:
-    with raw() as plain:
-        fill(plain)
-        made = seal(plain, ROOT, DAY)
-        before = rows(plain, ROOT)
-        packing.pack(plain, ROOT, DAY)
-        assert [each.fault for each in verification.verify(plain, ROOT)] == [None]
-        assert seal(plain, ROOT, DAY).digest == made.digest
-        archiver = DayArchiver(Files(str(tmp_path)))
-        archiver.archive(plain, ROOT.table, DAY)
-        done = archiver.archived[ROOT.table, DAY]
-        assert (done.rows, done.digest) == (len(before), made.digest)
-        with pytest.raises(Exception, match="all that the archive has"):
-            restore(plain, Files(str(tmp_path)), ROOT, DAY)
+def test_seals_and_the_archive_are_over_the_versions(tmp_path: Any, plain: Connection) -> None:
+    fill(plain)
+    made = seal(plain, ROOT, DAY)
+    before = rows(plain, ROOT)
+    packing.pack(plain, ROOT, DAY)
+    assert [each.fault for each in verification.verify(plain, ROOT)] == [None]
+    assert seal(plain, ROOT, DAY).digest == made.digest
+    archiver = DayArchiver(Files(str(tmp_path)))
+    archiver.archive(plain, ROOT.table, DAY)
+    done = archiver.archived[ROOT.table, DAY]
+    assert (done.rows, done.digest) == (len(before), made.digest)
+    with pytest.raises(Exception, match="all that the archive has"):
+        restore(plain, Files(str(tmp_path)), ROOT, DAY)
 
 
 def flip(plain: Connection, packed: bytes, id: str) -> None:
@@ -297,67 +293,63 @@ def test_a_flipped_bit_is_found_and_never_shown(caplog: pytest.LogCaptureFixture
 
 
 @pytest.mark.parametrize("column", ["author", "client_id", "type", "version", "updated_at"])
-def test_a_changed_column_of_a_block_is_found(column: str) -> None:
+def test_a_changed_column_of_a_block_is_found(column: str, plain: Connection) -> None:
     """Also where the block says it a second time."""
     other = {"type": "(type + 1) % 3", "version": "version + 1"}
-    with raw() as plain:
-        fill(plain)
-        seal(plain, ROOT, DAY)
-        packing.pack(plain, ROOT, DAY)
-        for keys in ("keys IS NOT NULL", "keys IS NULL"):
-            value = other.get(column, "'nobody'")
-            if column == "updated_at":
-                value = "updated_at + interval '1 microsecond'"
-            with plain.transaction(force_rollback=True):
-                plain.execute(
-                    f"UPDATE {ROOT.table} SET {column} = {value} WHERE id = (SELECT min(id)"
-                    f" FROM {ROOT.table} WHERE packed IS NOT NULL AND {keys})"
-                )
-                try:
-                    fault = verification._compare(plain, ROOT, DaySeal.objects.get()).fault
-                except DamagedBlockError as error:
-                    fault = str(error)
-                assert fault
+    fill(plain)
+    seal(plain, ROOT, DAY)
+    packing.pack(plain, ROOT, DAY)
+    for keys in ("keys IS NOT NULL", "keys IS NULL"):
+        value = other.get(column, "'nobody'")
+        if column == "updated_at":
+            value = "updated_at + interval '1 microsecond'"
+        with plain.transaction(force_rollback=True):
+            plain.execute(
+                f"UPDATE {ROOT.table} SET {column} = {value} WHERE id = (SELECT min(id)"
+                f" FROM {ROOT.table} WHERE packed IS NOT NULL AND {keys})"
+            )
+            try:
+                fault = verification._compare(plain, ROOT, DaySeal.objects.get()).fault
+            except DamagedBlockError as error:
+                fault = str(error)
+            assert fault
 
 
 @pytest.mark.parametrize("change", ["DELETE FROM", "UPDATE"])
-def test_a_dictionary_that_is_missing_or_changed_is_named(change: str) -> None:
-    with raw() as plain:
-        days.create(plain, ROOT.table, DAY)
-        store = Store()
-        for number in range(300):
-            text = {"name": f"client {number}", "list": [number] * 5, "state": "APPROVED" * 4}
-            store.add(f"d{number}", 0, text, number / 10)
-        packing.pack(plain, ROOT, DAY)
-        assert PackDictionary.objects.count() == 1
-        before = rows(plain, ROOT)
-        dictionaries._known.clear()
-        assert rows(plain, ROOT) == before  # read again by a new process
-        how = " SET content = content || 'x'" if change == "UPDATE" else ""
-        plain.execute(f"{change} pack_dictionary{how}")
-        dictionaries._known.clear()
-        with pytest.raises(DamagedBlockError, match=f"{DAY}.*dictionary.*missing or was changed"):
-            rows(plain, ROOT)
+def test_a_dictionary_that_is_missing_or_changed_is_named(change: str, plain: Connection) -> None:
+    days.create(plain, ROOT.table, DAY)
+    store = Store()
+    for number in range(300):
+        text = {"name": f"client {number}", "list": [number] * 5, "state": "APPROVED" * 4}
+        store.add(f"d{number}", 0, text, number / 10)
+    packing.pack(plain, ROOT, DAY)
+    assert PackDictionary.objects.count() == 1
+    before = rows(plain, ROOT)
+    dictionaries._known.clear()
+    assert rows(plain, ROOT) == before  # read again by a new process
+    how = " SET content = content || 'x'" if change == "UPDATE" else ""
+    plain.execute(f"{change} pack_dictionary{how}")
+    dictionaries._known.clear()
+    with pytest.raises(DamagedBlockError, match=f"{DAY}.*dictionary.*missing or was changed"):
+        rows(plain, ROOT)
 
 
 def test_a_young_day_one_that_is_not_there_and_those_of_a_cluster_are_refused(
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch: pytest.MonkeyPatch, plain: Connection
 ) -> None:
-    with raw() as plain:
-        today = clock.now().date()
-        days.create(plain, ROOT.table, today)
-        with pytest.raises(packing.NotPackable, match="is not finished"):
-            packing.pack(plain, ROOT, today)
-        with pytest.raises(packing.NotPackable, match="no partition of"):
-            packing.pack(plain, ROOT, DAY)
-        monkeypatch.setattr(packing.day_snapshot, "spread", lambda *_: True)
-        with pytest.raises(packing.NotPackable, match="the days of a cluster are not packed"):
-            packing.pack(plain, ROOT, DAY)
+    today = clock.now().date()
+    days.create(plain, ROOT.table, today)
+    with pytest.raises(packing.NotPackable, match="is not finished"):
+        packing.pack(plain, ROOT, today)
+    with pytest.raises(packing.NotPackable, match="no partition of"):
+        packing.pack(plain, ROOT, DAY)
+    monkeypatch.setattr(packing.day_snapshot, "spread", lambda *_: True)
+    with pytest.raises(packing.NotPackable, match="the days of a cluster are not packed"):
+        packing.pack(plain, ROOT, DAY)
 
 
-def test_the_commands_pack_and_unpack_and_maintain_packs_once() -> None:
-    with raw() as plain:
-        fill(plain)
+def test_the_commands_pack_and_unpack_and_maintain_packs_once(plain: Connection) -> None:
+    fill(plain)
     code, out, _ = run("pack", str(DAY), "--entity", ROOT.name)
     assert (code, out.split(":")[0]) == (0, f"Packed {ROOT.table} {DAY}")
     code, out, _ = run("unpack", str(DAY), "--entity", ROOT.name)
@@ -382,30 +374,28 @@ def exported(folder: Path, kind: str) -> list[Any]:
 
 
 @pytest.mark.parametrize("kind", ["jsonl", "parquet"])
-def test_an_export_is_the_same(tmp_path: Path, kind: str) -> None:
-    with raw() as plain:
-        fill(plain)
-        before = exported(tmp_path / "plain", kind)
-        packing.pack(plain, TASK, DAY)
-        assert exported(tmp_path / "packed", kind) == before
-        assert len(before) > 100
+def test_an_export_is_the_same(tmp_path: Path, kind: str, plain: Connection) -> None:
+    fill(plain)
+    before = exported(tmp_path / "plain", kind)
+    packing.pack(plain, TASK, DAY)
+    assert exported(tmp_path / "packed", kind) == before
+    assert len(before) > 100
 
 
-def test_gaps_and_search_keys_are_found_in_blocks() -> None:
+def test_gaps_and_search_keys_are_found_in_blocks(plain: Connection) -> None:
     name, pointer = ROOT.search[0]
     path = pointer.strip("/").split("/")
-    with raw() as plain:
-        days.create(plain, ROOT.table, DAY)
-        store = Store()
-        for version in (0, 1, 2, 5, 6):
-            data: Any = f"key {version}"
-            for part in reversed(path):
-                data = {part: data}
-            store.add("g1", version, data, version)
-        made = T0 - timedelta(days=1)
-        for version in (3, 4):
-            store.add("g2", version, {"createdAt": made.isoformat()}, version)
-        packing.pack(plain, ROOT, DAY)
+    days.create(plain, ROOT.table, DAY)
+    store = Store()
+    for version in (0, 1, 2, 5, 6):
+        data: Any = f"key {version}"
+        for part in reversed(path):
+            data = {part: data}
+        store.add("g1", version, data, version)
+    made = T0 - timedelta(days=1)
+    for version in (3, 4):
+        store.add("g2", version, {"createdAt": made.isoformat()}, version)
+    packing.pack(plain, ROOT, DAY)
     call_command("search", "index", stdout=io.StringIO(), stderr=io.StringIO())
     assert set(SearchKey.objects.filter(id="g1").values_list("name", "value")) == {
         (name, f"key {version}") for version in (0, 1, 2, 5, 6)
@@ -418,7 +408,7 @@ def test_gaps_and_search_keys_are_found_in_blocks() -> None:
         model.objects.all().delete()
 
 
-def test_a_table_of_an_earlier_release_gets_the_columns() -> None:
+def test_a_table_of_an_earlier_release_gets_the_columns(plain: Connection) -> None:
     with connection.cursor() as cursor:
         columns = ", ".join(f"DROP {name}" for name in stored.BLOCK)
         cursor.execute(f"ALTER TABLE {TASK.table} {columns}, ALTER data SET NOT NULL")
@@ -426,22 +416,20 @@ def test_a_table_of_an_earlier_release_gets_the_columns() -> None:
             cursor.execute(f"SELECT packed FROM {TASK.table}")
     for _ in range(2):
         create_missing(using="default")
-    with raw() as plain:
-        fill(plain)
-        packing.pack(plain, TASK, DAY)
-        assert blocks(plain, TASK)
+    fill(plain)
+    packing.pack(plain, TASK, DAY)
+    assert blocks(plain, TASK)
 
 
-def test_threads_read_blocks_at_the_same_time() -> None:
+def test_threads_read_blocks_at_the_same_time(plain: Connection) -> None:
     """A decompressor that two threads use gives wrong bytes, or ends the process."""
-    with raw() as plain:
-        days.create(plain, ROOT.table, DAY)
-        store = Store()
-        for number in range(300):
-            text = {"name": f"client {number}", "list": [number] * 200, "state": "APPROVED" * 40}
-            store.add(f"d{number % 30}", number // 30, text, number / 10)
-        packing.pack(plain, ROOT, DAY)
-        found = blocks(plain)
+    days.create(plain, ROOT.table, DAY)
+    store = Store()
+    for number in range(300):
+        text = {"name": f"client {number}", "list": [number] * 200, "state": "APPROVED" * 40}
+        store.add(f"d{number % 30}", number // 30, text, number / 10)
+    packing.pack(plain, ROOT, DAY)
+    found = blocks(plain)
     expected = [form.documents(packed, _of(packed)) for *_, packed in found]
 
     def read(_: int) -> bool:

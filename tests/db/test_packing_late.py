@@ -11,7 +11,7 @@ from django.db import connection
 
 from history import packing
 from history.daily import days
-from history.daily.canonical import versions
+from history.daily.canonical import Connection, versions
 from history.entities import ROOT
 from history.models import LateRow, SealedDay
 from history.partitions import catalog
@@ -37,10 +37,9 @@ FIRST = [old(id, version) for id in "ab" for version in range(5)]
 
 
 @pytest.fixture(autouse=True)
-def packed(transactional_db: None, ingested: Ingested) -> Ingested:
+def packed(transactional_db: None, ingested: Ingested, plain: Connection) -> Ingested:
     ingested.write(*FIRST)
-    with raw() as plain:
-        packing.pack(plain, ROOT, OLD)
+    packing.pack(plain, ROOT, OLD)
     return ingested
 
 
@@ -75,19 +74,17 @@ def test_another_content_for_a_packed_key_is_refused(packed: Ingested) -> None:
     assert there() == ALL
 
 
-def test_a_message_whose_block_is_damaged_is_kept(packed: Ingested) -> None:
+def test_a_message_whose_block_is_damaged_is_kept(packed: Ingested, plain: Connection) -> None:
     """Nobody knows whether it is a repeat; the consumer goes on."""
-    with raw() as plain:
-        plain.execute(f"UPDATE {TABLE} SET packed = overlay(packed PLACING 'x'::bytea FROM 20)")
+    plain.execute(f"UPDATE {TABLE} SET packed = overlay(packed PLACING 'x'::bytea FROM 20)")
     done = packed.write(old("a", 2), old("c", 0))
     assert [each.reason for each in done.rejects] == [Reason.DIVERGENT]
     assert done.stored[SOURCE] == 1
 
 
-def test_the_same_document_in_another_text_is_a_repeat(packed: Ingested) -> None:
+def test_the_same_document_in_another_text_is_a_repeat(packed: Ingested, plain: Connection) -> None:
     packed.write(old("n", 0, data='{"a": 1.50, "b": "x"}'), old("n", 1, data='{"a": 2}'))
-    with raw() as plain:
-        packing.pack(plain, ROOT, OLD)
+    packing.pack(plain, ROOT, OLD)
     done = packed.write(old("n", 0, data='{"b":"x","a":1.5}'), old("n", 1, data='{"a":2.0}'))
     assert (done.repeated[SOURCE], done.rejects) == (2, ())
 
@@ -117,7 +114,7 @@ def test_a_row_that_is_in_an_open_transaction_when_the_day_is_packed(packed: Ing
 
 
 def test_a_writer_that_waited_for_the_swap_looks_into_the_blocks(
-    packed: Ingested, monkeypatch: pytest.MonkeyPatch
+    packed: Ingested, monkeypatch: pytest.MonkeyPatch, plain: Connection
 ) -> None:
     """It began before the day was packed, and its rows are repeats."""
     add_late = packing._Rewrite._add_late
@@ -134,25 +131,23 @@ def test_a_writer_that_waited_for_the_swap_looks_into_the_blocks(
             assert not done
         add_late(self, place)
 
-    with raw() as plain:
-        packing.unpack(plain, ROOT, OLD)
-        monkeypatch.setattr(packing._Rewrite, "_add_late", slowly)
-        packing.pack(plain, ROOT, OLD)
+    packing.unpack(plain, ROOT, OLD)
+    monkeypatch.setattr(packing._Rewrite, "_add_late", slowly)
+    packing.pack(plain, ROOT, OLD)
     thread.join(20)
     assert (done[0].repeated[SOURCE], done[0].stored[SOURCE]) == (10, 1)
     assert there() == [*ALL, ("z", 0)]
 
 
-def test_a_day_with_many_late_rows_is_packed_again(packed: Ingested) -> None:
+def test_a_day_with_many_late_rows_is_packed_again(packed: Ingested, plain: Connection) -> None:
     def due() -> list[Any]:
         return packing.due(catalog.read(connection, [TABLE]), NOW.date(), 2)
 
     assert due() == []
     packed.write(*(old("late", version) for version in range(30)))
     assert due() == [(TABLE, OLD)]
-    with raw() as plain:
-        packing.pack(plain, ROOT, OLD)
-        left = plain.execute(f"SELECT count(*) FROM {TABLE} WHERE packed IS NULL").fetchone()
+    packing.pack(plain, ROOT, OLD)
+    left = plain.execute(f"SELECT count(*) FROM {TABLE} WHERE packed IS NULL").fetchone()
     assert (due(), left) == ([], (0,))
     assert len(there()) == 40
     assert SealedDay.objects.get(day=OLD).packed_at is not None

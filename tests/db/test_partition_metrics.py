@@ -10,12 +10,13 @@ from prometheus_client.core import Metric
 from annals import env
 from annals.observe import metrics
 from history.daily import days
+from history.daily.canonical import Connection
 from history.entities import BY_NAME
 from history.models import DaySeal, VerifiedTable
 from history.partitions.plan import SPARE_DAYS
 from history.seals.seal import seal
 from tests.db.noted import held
-from tests.db.partitioned import TABLE, TABLES, insert, raw, retire, run
+from tests.db.partitioned import TABLE, TABLES, insert, retire, run
 from tests.messages import today
 
 pytestmark = pytest.mark.usefixtures("tables")
@@ -35,10 +36,9 @@ def few_days(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(settings, "ANNALS", env.read(given))
 
 
-def test_the_partitions_of_every_table_are_counted(few_days: None) -> None:
-    with raw() as plain:
-        for number in (-5, -4, 0):
-            days.create(plain, TABLE, today() + timedelta(days=number))
+def test_the_partitions_of_every_table_are_counted(few_days: None, plain: Connection) -> None:
+    for number in (-5, -4, 0):
+        days.create(plain, TABLE, today() + timedelta(days=number))
     found = values(list(metrics.tables()))
     journal = 1
     assert len(found) == len(metrics.TABLES) * (len(TABLES) + journal)
@@ -49,19 +49,17 @@ def test_the_partitions_of_every_table_are_counted(few_days: None) -> None:
 
 @pytest.mark.parametrize("numbers, ahead", [((0, 1, 2), 2), ((0, 2), 0), ((0,), 0), ((1, 2), -1)])
 def test_days_ahead_are_those_without_a_gap(
-    few_days: None, numbers: tuple[int, ...], ahead: int
+    few_days: None, numbers: tuple[int, ...], ahead: int, plain: Connection
 ) -> None:
-    with raw() as plain:
-        for number in numbers:
-            days.create(plain, TABLE, today() + timedelta(days=number))
+    for number in numbers:
+        days.create(plain, TABLE, today() + timedelta(days=number))
     found = values(list(metrics.tables()))
     assert found["annals_store_days_ahead", TABLE] == ahead
 
 
-def test_the_latest_run_is_reported(few_days: None) -> None:
+def test_the_latest_run_is_reported(few_days: None, plain: Connection) -> None:
     assert list(metrics.last_run()) == []
-    with raw() as plain:
-        days.create(plain, TABLE, today() - timedelta(days=5))
+    days.create(plain, TABLE, today() - timedelta(days=5))
     message = held(day=today() - timedelta(days=5))
     retire()
     assert run("maintain")[0] == 1
@@ -80,12 +78,11 @@ def test_nothing_is_due_before_the_first_seal() -> None:
     assert values(list(metrics.verification())) == {}
 
 
-def test_what_verify_found_is_reported_for_each_table() -> None:
+def test_what_verify_found_is_reported_for_each_table(plain: Connection) -> None:
     old = today() - timedelta(days=5)
-    with raw() as plain:
-        days.create(plain, TABLE, old)
-        insert(plain, datetime(old.year, old.month, old.day, 12, tzinfo=UTC), "a")
-        made = seal(plain, BY_NAME["product-instance"], old)
+    days.create(plain, TABLE, old)
+    insert(plain, datetime(old.year, old.month, old.day, 12, tzinfo=UTC), "a")
+    made = seal(plain, BY_NAME["product-instance"], old)
     since, faults = "annals_verify_timestamp_seconds", "annals_verify_faults"
     assert values(list(metrics.verification())) == {(since, TABLE): made.sealed_at.timestamp()}
     assert run("verify", str(old))[0] == 0  # of one day only: the table waits for its check
@@ -94,8 +91,7 @@ def test_what_verify_found_is_reported_for_each_table() -> None:
     first = values(list(metrics.verification()))
     assert first[faults, TABLE] == 0
     assert first[since, TABLE] > made.sealed_at.timestamp()
-    with raw() as plain:
-        plain.execute(f"UPDATE {TABLE} SET author = 'x'")
+    plain.execute(f"UPDATE {TABLE} SET author = 'x'")
     DaySeal.objects.update(digest="f" * 64)
     assert run("verify", "--entity", "product-car")[0] == 0
     assert values(list(metrics.verification()))[faults, TABLE] == 0

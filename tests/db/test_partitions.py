@@ -13,6 +13,7 @@ from django.db import connection
 from annals import env
 from history.base import clock
 from history.daily import days
+from history.daily.canonical import Connection
 from history.daily.days import partition_name
 from history.partitions import state
 from history.partitions.maintain import Outcome, maintain
@@ -63,17 +64,16 @@ def test_maintain_makes_the_window_and_then_has_nothing_to_do() -> None:
     assert maintain(policy()) == Outcome()
 
 
-def test_what_we_did_not_mark_stays_and_says_why() -> None:
+def test_what_we_did_not_mark_stays_and_says_why(plain: Connection) -> None:
     foreign = partition_name(TABLE, day(-30))
-    with raw() as plain:
-        plain.execute(
-            f"CREATE TABLE {foreign} PARTITION OF {TABLE}"
-            f" FOR VALUES FROM ('{day(-30)} 00:00+00') TO ('{day(-29)} 00:00+00')"
-        )
-        plain.execute(
-            f"CREATE TABLE {TABLE}_march PARTITION OF {TABLE}"
-            f" FOR VALUES FROM ('{day(1)} 00:00+00') TO ('{day(9)} 00:00+00')"
-        )
+    plain.execute(
+        f"CREATE TABLE {foreign} PARTITION OF {TABLE}"
+        f" FOR VALUES FROM ('{day(-30)} 00:00+00') TO ('{day(-29)} 00:00+00')"
+    )
+    plain.execute(
+        f"CREATE TABLE {TABLE}_march PARTITION OF {TABLE}"
+        f" FOR VALUES FROM ('{day(1)} 00:00+00') TO ('{day(9)} 00:00+00')"
+    )
     outcome = maintain(policy())
     assert outcome.exit_code == 0
     assert foreign in names()
@@ -83,18 +83,17 @@ def test_what_we_did_not_mark_stays_and_says_why() -> None:
     assert reasons[foreign] == "not made by Annals, never dropped"
 
 
-def test_tables_that_only_look_like_partitions_are_not_touched() -> None:
+def test_tables_that_only_look_like_partitions_are_not_touched(plain: Connection) -> None:
     lookalikes = [partition_name(TABLE, day(-50)), f"{TABLE}_backup", "other_20250101"]
-    with raw() as plain:
+    for name in lookalikes:
+        plain.execute(f"CREATE TABLE {name} (LIKE {TABLE})")
+    try:
+        assert maintain(policy()).exit_code == 0
         for name in lookalikes:
-            plain.execute(f"CREATE TABLE {name} (LIKE {TABLE})")
-        try:
-            assert maintain(policy()).exit_code == 0
-            for name in lookalikes:
-                assert stored(plain, name) == 0
-        finally:
-            for name in lookalikes:
-                plain.execute(f"DROP TABLE {name}")
+            assert stored(plain, name) == 0
+    finally:
+        for name in lookalikes:
+            plain.execute(f"DROP TABLE {name}")
 
 
 def test_an_open_transaction_delays_only_the_drop(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -112,20 +111,19 @@ def test_an_open_transaction_delays_only_the_drop(monkeypatch: pytest.MonkeyPatc
     assert maintain(policy()).dropped == expected(range(-5, -3))
 
 
-def test_something_broken_is_reported_and_stops_nothing_else() -> None:
+def test_something_broken_is_reported_and_stops_nothing_else(plain: Connection) -> None:
     name = partition_name(TABLE, TODAY)
-    with raw() as plain:
-        plain.execute(f"CREATE TABLE {name} (id text)")
-        try:
-            outcome = maintain(policy())
-        finally:
-            plain.execute(f"DROP TABLE {name}")
+    plain.execute(f"CREATE TABLE {name} (id text)")
+    try:
+        outcome = maintain(policy())
+    finally:
+        plain.execute(f"DROP TABLE {name}")
     assert [broken for broken, _ in outcome.broken] == [name]
     assert outcome.exit_code == 2
     assert len(outcome.created) == 6 * len(TABLES) - 1
 
 
-def test_a_day_that_ends_the_connection_stops_no_other_day() -> None:
+def test_a_day_that_ends_the_connection_stops_no_other_day(plain: Connection) -> None:
     """As if the server had killed the backend because of one document."""
 
     class Fatal:
@@ -136,10 +134,9 @@ def test_a_day_that_ends_the_connection_stops_no_other_day() -> None:
         def confirm(self, plain: days.Connection, table: str, of: date) -> None:
             """Nothing to check."""
 
-    with raw() as plain:
-        for table in TABLES[:2]:
-            for number in (-6, -5, -4):
-                days.create(plain, table, day(number))
+    for table in TABLES[:2]:
+        for number in (-6, -5, -4):
+            days.create(plain, table, day(number))
     outcome = maintain(policy(), archiver=Fatal())
     assert outcome.exit_code == 2
     [(name, said)] = outcome.broken
@@ -150,13 +147,12 @@ def test_a_day_that_ends_the_connection_stops_no_other_day() -> None:
     assert advisory_locks() == 0
 
 
-def test_a_missing_table_is_said_to_be_missing(small: Any) -> None:
-    with raw() as plain:
-        plain.execute("ALTER TABLE product_car_aud RENAME TO elsewhere")
-        try:
-            code, _, err = run("plan")
-        finally:
-            plain.execute("ALTER TABLE elsewhere RENAME TO product_car_aud")
+def test_a_missing_table_is_said_to_be_missing(small: Any, plain: Connection) -> None:
+    plain.execute("ALTER TABLE product_car_aud RENAME TO elsewhere")
+    try:
+        code, _, err = run("plan")
+    finally:
+        plain.execute("ALTER TABLE elsewhere RENAME TO product_car_aud")
     assert code == 2
     assert "no table product_car_aud" in err
 
@@ -185,10 +181,9 @@ def test_days_are_read_back_as_utc_days_whatever_the_servers_zone(zone: str) -> 
         assert names() == expected(range(-3, 3))
 
 
-def test_status_counts_what_the_metrics_count() -> None:
-    with raw() as plain:
-        for number in (-9, -1, 0, 1):
-            days.create(plain, TABLE, day(number))
+def test_status_counts_what_the_metrics_count(plain: Connection) -> None:
+    for number in (-9, -1, 0, 1):
+        days.create(plain, TABLE, day(number))
     found = status(policy(holds=lambda _: {(TABLE, day(-9)): "held"}, hold_days=9))[0]
     assert (found.table, found.ahead, found.missing, found.overdue) == (TABLE, 1, 2, 0)
     assert found.bytes > 0

@@ -32,11 +32,10 @@ ROWS = [f"a{number:03}" for number in range(20)]
 
 
 @pytest.fixture
-def store(tmp_path: Path, tables: None) -> Store:
+def store(tmp_path: Path, tables: None, plain: Connection) -> Store:
     """An archive that has ROWS of OLD; the table has none."""
     store = Store(str(tmp_path))
-    with raw() as plain:
-        fill(plain, *ROWS)
+    fill(plain, *ROWS)
     assert NAME in maintain(policy(), archiver=DayArchiver(store)).dropped
     return store
 
@@ -78,7 +77,7 @@ def test_a_row_in_flight_is_kept(store: Store) -> None:
 
 
 def test_writers_and_readers_go_on_while_it_fills(
-    store: Store, monkeypatch: pytest.MonkeyPatch
+    store: Store, monkeypatch: pytest.MonkeyPatch, plain: Connection
 ) -> None:
     """A writer needs the day that is restored, and creates it."""
     seen: list[list[str]] = []
@@ -102,23 +101,21 @@ def test_writers_and_readers_go_on_while_it_fills(
         write()
 
     monkeypatch.setattr(manifest, "checked_rows", rows)
-    with raw() as plain:
-        days.create(plain, TABLE, day(0))
-        restore(plain, store, PRODUCT, OLD)
-        assert ids(plain) == [*ROWS, *arrived]
+    days.create(plain, TABLE, day(0))
+    restore(plain, store, PRODUCT, OLD)
+    assert ids(plain) == [*ROWS, *arrived]
     assert not any(set(each) & set(ROWS) for each in seen), "rows were visible before the end"
     assert len(seen) >= 4
 
 
 @pytest.mark.parametrize("there", [["a003", "b"], [*ROWS, "b"]])
-def test_rows_of_the_day_are_kept(store: Store, there: list[str]) -> None:
-    with raw() as plain:
-        days.create(plain, TABLE, OLD)
-        for id_ in there:
-            number = ROWS.index(id_) if id_ in ROWS else 0
-            insert(plain, NOON + timedelta(seconds=number), id_)
-        restore(plain, store, PRODUCT, OLD)
-        assert ids(plain) == sorted({*ROWS, "b"})
+def test_rows_of_the_day_are_kept(store: Store, there: list[str], plain: Connection) -> None:
+    days.create(plain, TABLE, OLD)
+    for id_ in there:
+        number = ROWS.index(id_) if id_ in ROWS else 0
+        insert(plain, NOON + timedelta(seconds=number), id_)
+    restore(plain, store, PRODUCT, OLD)
+    assert ids(plain) == sorted({*ROWS, "b"})
 
 
 def test_a_row_that_differs_from_the_archived_one_changes_nothing(store: Store) -> None:
@@ -162,16 +159,15 @@ def test_a_transaction_that_stays_open_ends_the_restore_and_nothing_else(
         assert ids(plain) == sorted([*ROWS, *written])
 
 
-def test_a_restored_day_is_restored_again(store: Store) -> None:
+def test_a_restored_day_is_restored_again(store: Store, plain: Connection) -> None:
     """The second restore finds the indexes of the first under their names."""
-    with raw() as plain:
-        restore(plain, store, PRODUCT, OLD)
-        plain.execute(f"DELETE FROM {TABLE} WHERE id < 'a010'")
-        restore(plain, store, PRODUCT, OLD)
-        assert ids(plain) == ROWS
-        assert of_day(plain) == [NAME]
-        found = catalog.read(django_connection, [TABLE])
-        assert next(part for part in found if part.name == NAME).restored
+    restore(plain, store, PRODUCT, OLD)
+    plain.execute(f"DELETE FROM {TABLE} WHERE id < 'a010'")
+    restore(plain, store, PRODUCT, OLD)
+    assert ids(plain) == ROWS
+    assert of_day(plain) == [NAME]
+    found = catalog.read(django_connection, [TABLE])
+    assert next(part for part in found if part.name == NAME).restored
 
 
 @pytest.fixture
@@ -195,19 +191,18 @@ def test_the_commands_do_nothing_during_another_run(with_archive: None, action: 
 
 
 def test_the_command_says_what_is_in_the_way(
-    with_archive: None, monkeypatch: pytest.MonkeyPatch
+    with_archive: None, monkeypatch: pytest.MonkeyPatch, plain: Connection
 ) -> None:
     monkeypatch.setattr(days, "LOCK_WAIT_S", 0.2)
     words = ["restore", str(OLD), "--entity", PRODUCT.name]
-    with raw() as plain:
-        days.create(plain, TABLE, OLD)
-        with raw() as reader, reader.transaction():
-            ids(reader)
-            code, _, err = run(*words)
-            assert (code, "transaction" in err) == (2, True)
-        days.drop(plain, TABLE, OLD)
-        plain.execute(f"CREATE TABLE {NAME} (LIKE {TABLE} INCLUDING ALL)")
+    days.create(plain, TABLE, OLD)
+    with raw() as reader, reader.transaction():
+        ids(reader)
         code, _, err = run(*words)
-        assert (code, "did not create" in err) == (2, True)
-        plain.execute(f"DROP TABLE {NAME}")
+        assert (code, "transaction" in err) == (2, True)
+    days.drop(plain, TABLE, OLD)
+    plain.execute(f"CREATE TABLE {NAME} (LIKE {TABLE} INCLUDING ALL)")
+    code, _, err = run(*words)
+    assert (code, "did not create" in err) == (2, True)
+    plain.execute(f"DROP TABLE {NAME}")
     assert run(*words)[0] == 0

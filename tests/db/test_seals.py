@@ -14,6 +14,7 @@ from annals.access.models import JournalEntry
 from history.archive.store import Store
 from history.archive.write import DayArchiver
 from history.daily import canonical, days
+from history.daily.canonical import Connection
 from history.entities import BY_NAME
 from history.models import ArchivedDay, DaySeal
 from history.partitions.maintain import maintain
@@ -31,18 +32,17 @@ ROWS = 950
 
 
 @pytest.fixture
-def filled(tables: None, monkeypatch: pytest.MonkeyPatch) -> None:
+def filled(tables: None, monkeypatch: pytest.MonkeyPatch, plain: Connection) -> None:
     """A day of ROWS rows, in ranges of 100: id000 to id094, ten versions each."""
     monkeypatch.setattr(canonical, "RANGE_ROWS", 100)
-    with raw() as plain:
-        days.create(plain, TABLE, OLD)
-        plain.execute(
-            f"INSERT INTO {TABLE} (id, version, data, updated_at, client_id, author, type)"
-            " SELECT 'id' || lpad((n / 10)::text, 3, '0'), n %% 10,"
-            " jsonb_build_object('rate', n::numeric / 7), %s::timestamptz + n * interval '1 s',"
-            " 'client', 'somebody', 1 FROM generate_series(0, %s) n",
-            [datetime(OLD.year, OLD.month, OLD.day, tzinfo=UTC), ROWS - 1],
-        )
+    days.create(plain, TABLE, OLD)
+    plain.execute(
+        f"INSERT INTO {TABLE} (id, version, data, updated_at, client_id, author, type)"
+        " SELECT 'id' || lpad((n / 10)::text, 3, '0'), n %% 10,"
+        " jsonb_build_object('rate', n::numeric / 7), %s::timestamptz + n * interval '1 s',"
+        " 'client', 'somebody', 1 FROM generate_series(0, %s) n",
+        [datetime(OLD.year, OLD.month, OLD.day, tzinfo=UTC), ROWS - 1],
+    )
 
 
 def faults() -> list[str | None]:
@@ -56,9 +56,8 @@ def change(statement: str) -> None:
 
 
 @pytest.fixture
-def sealed(filled: None) -> DaySeal:
-    with raw() as plain:
-        return seal(plain, PRODUCT, OLD)
+def sealed(filled: None, plain: Connection) -> DaySeal:
+    return seal(plain, PRODUCT, OLD)
 
 
 def test_a_day_that_nobody_touched_verifies(sealed: DaySeal) -> None:
@@ -97,18 +96,16 @@ def test_a_deleted_and_an_added_row_are_found(sealed: DaySeal) -> None:
     assert faults() == ["rows 1 to 100 differ, between id000 v0 and id009 v9"]
 
 
-def test_missing_ranges_are_reported(sealed: DaySeal) -> None:
-    with raw() as plain:
-        plain.execute(f"DELETE FROM {TABLE} WHERE id >= 'id080'")
+def test_missing_ranges_are_reported(sealed: DaySeal, plain: Connection) -> None:
+    plain.execute(f"DELETE FROM {TABLE} WHERE id >= 'id080'")
     assert faults() == ["rows from row 801 on are missing, from id080 v0, 150 rows fewer"]
 
 
-def test_rows_after_the_last_range_are_reported(filled: None) -> None:
-    with raw() as plain:
-        plain.execute(f"DELETE FROM {TABLE} WHERE id >= 'id090'")
-        seal(plain, PRODUCT, OLD)
-        noon = datetime(OLD.year, OLD.month, OLD.day, 12, tzinfo=UTC)
-        insert(plain, noon, "id095")
+def test_rows_after_the_last_range_are_reported(filled: None, plain: Connection) -> None:
+    plain.execute(f"DELETE FROM {TABLE} WHERE id >= 'id090'")
+    seal(plain, PRODUCT, OLD)
+    noon = datetime(OLD.year, OLD.month, OLD.day, 12, tzinfo=UTC)
+    insert(plain, noon, "id095")
     assert faults() == ["rows after row 900 are new, from id095 v1, 1 row more"]
 
 
@@ -130,9 +127,8 @@ def test_a_seal_that_was_tampered_with_breaks_the_chain(
     assert "does not match" in str(chain_fault(PRODUCT))
 
 
-def test_a_seal_that_was_taken_away_breaks_the_chain(sealed: DaySeal) -> None:
-    with raw() as plain:
-        seal(plain, PRODUCT, OLD)
+def test_a_seal_that_was_taken_away_breaks_the_chain(sealed: DaySeal, plain: Connection) -> None:
+    seal(plain, PRODUCT, OLD)
     sealed.delete()
     assert "is missing" in str(chain_fault(PRODUCT))
 
@@ -144,14 +140,13 @@ def test_the_seal_does_not_depend_on_the_session(filled: None) -> None:
         assert seal(plain, PRODUCT, OLD).digest == first.digest
 
 
-def test_a_sealed_day_is_frozen(sealed: DaySeal) -> None:
+def test_a_sealed_day_is_frozen(sealed: DaySeal, plain: Connection) -> None:
     """All its rows are older than its oldest transaction that is not frozen."""
-    with raw() as plain:
-        query = sql.SQL(
-            "SELECT count(*) > 0, bool_and(age(day.xmin) > age(relfrozenxid)),"
-            " bool_and(relallvisible = relpages) FROM {} day, pg_class WHERE relname = %s"
-        )
-        row = plain.execute(query.format(sql.Identifier(NAME)), [NAME]).fetchone()
+    query = sql.SQL(
+        "SELECT count(*) > 0, bool_and(age(day.xmin) > age(relfrozenxid)),"
+        " bool_and(relallvisible = relpages) FROM {} day, pg_class WHERE relname = %s"
+    )
+    row = plain.execute(query.format(sql.Identifier(NAME)), [NAME]).fetchone()
     assert row == (True, True, True)
 
 
@@ -168,13 +163,12 @@ def test_a_day_that_left_is_compared_with_its_manifest(sealed: DaySeal, tmp_path
         assert next(verify(plain, PRODUCT)).note == "dropped, not archived"
 
 
-def test_the_command_seals_and_verifies(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_command_seals_and_verifies(monkeypatch: pytest.MonkeyPatch, plain: Connection) -> None:
     given = {"ANNALS_RETENTION_DAYS": "9", "ANNALS_AHEAD_DAYS": "1", "ANNALS_SEAL_DAYS": "5"}
     monkeypatch.setattr(settings, "ANNALS", env.read(given))
     read_all_to_end()
     old = datetime.now(UTC).date() - timedelta(days=7)
-    with raw() as plain:
-        simulated.load(plain, old, applications=20)
+    simulated.load(plain, old, applications=20)
     code, out, _ = run("maintain")
     assert (code, "sealed 5" in out) == (0, True)
     assert "sealed 0" in run("maintain")[1]
