@@ -1,6 +1,7 @@
 """The real writer on the tests' database, and what is there afterwards."""
 
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,6 +16,7 @@ from history import timeline
 from history.daily.window import Window
 from history.entities import BY_TOPIC, ENTITIES, ROOT, Entity
 from ingest.completeness import figures
+from ingest.quarantine.messages import Selection, retry
 from ingest.source.message import Message, TopicPartition
 from ingest.store import ledger
 from ingest.store.batch import Batch, Limits, OffsetGap
@@ -42,10 +44,11 @@ class Ingested:
         *given: bytes | Message | None,
         source: TopicPartition = SOURCE,
         gap: OffsetGap | None = None,
+        window: Window = WINDOW,
     ) -> Batch:
         """A batch of values, or messages, from the next offset of a partition on."""
         batch = Batch(Limits(100_000, 1 << 30))
-        self.fill(batch, *given, source=source, gap=gap)
+        self.fill(batch, *given, source=source, gap=gap, window=window)
         return batch
 
     def fill(
@@ -69,8 +72,9 @@ class Ingested:
         *given: bytes | Message | None,
         source: TopicPartition = SOURCE,
         gap: OffsetGap | None = None,
+        window: Window = WINDOW,
     ) -> Written:
-        return self.store(self.batch(*given, source=source, gap=gap))
+        return self.store(self.batch(*given, source=source, gap=gap, window=window))
 
     def store(self, batch: Batch) -> Written:
         return self.writer.write(batch, self.claims, {})
@@ -112,6 +116,13 @@ def ids(entity: Entity = ROOT) -> list[str]:
 
 def quarantined() -> list[dict[str, Any]]:
     return query('SELECT * FROM ingest_quarantine ORDER BY topic, partition, "offset"')
+
+
+def retried(
+    plain: ledger.Connection, window: Callable[[], Window] = lambda: WINDOW, **selected: Any
+) -> Counter[str]:
+    """What became of the messages in quarantine that a retry selects."""
+    return sum(retry(plain, Selection(**selected), window), Counter())
 
 
 def counts(source: TopicPartition = SOURCE) -> dict[str, int]:

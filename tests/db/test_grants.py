@@ -1,6 +1,5 @@
 """The web cannot change history, and the consumer can only add to it."""
 
-from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import datetime, timedelta
@@ -20,13 +19,12 @@ from history.base import clock
 from history.entities import ENTITIES, ROOT
 from history.failure.sentences import sentence
 from history.seals.seal import seal
-from ingest.quarantine.messages import Selection, retry
 from ingest.store import ledger
 from ingest.store.session import connect
 from ingest.store.transaction import Writer
 from tests.db.as_role import acting_as, as_consumer, logged_in, member, refused, url_of
-from tests.db.ingested import Ingested, quarantined
-from tests.messages import NOW, SOURCE, WINDOW, fields, value
+from tests.db.ingested import Ingested, quarantined, retried
+from tests.messages import NOW, SOURCE, fields, value
 from tests.old_service import OldService
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -222,7 +220,7 @@ def test_the_consumer_can_do_all_its_work(ingested: Ingested) -> None:
     ingested.write(value(id="a", data={"realtyCrmId": "R-1"}), value(id="b"))
     ingested.write(value(id="late", updatedAt=old.isoformat()))
     with acting_as(CONSUMER) as plain:
-        assert sum(retry(plain, Selection(), lambda: WINDOW), Counter()) == {"retrying": 1}
+        assert retried(plain) == {"retrying": 1}
     ingested.writer.close()
     with connection.cursor() as cursor:
         cursor.execute("SELECT id FROM product_instance_aud ORDER BY id")

@@ -23,7 +23,16 @@ from ingest.source.message import Message
 from ingest.store import outside
 from ingest.store.session import connect
 from tests.db.commands import printed
-from tests.db.ingested import TWIN_SOURCE, Ingested, counts, faults, ids, quarantined, query
+from tests.db.ingested import (
+    TWIN_SOURCE,
+    Ingested,
+    counts,
+    faults,
+    ids,
+    quarantined,
+    query,
+    retried,
+)
 from tests.messages import NOW, SOURCE, TOPIC, WINDOW, value, with_data
 
 ANY = Selection()
@@ -34,15 +43,18 @@ EARLIER = Window.at(NOW - timedelta(days=30), 30, 1)
 def store_too_early(ingested: Ingested, *bodies: bytes) -> None:
     """Put messages into quarantine because they are dated after the newest day; later they are
     good."""
-    batch = ingested.batch()
-    ingested.fill(batch, *bodies, window=EARLIER)
-    ingested.store(batch)
+    ingested.write(*bodies, window=EARLIER)
     assert {held["reason"] for held in quarantined()} == {"in_the_future"}
 
 
-def again(selection: Selection = ANY, window: Window = WINDOW) -> Counter[str]:
+def again(**selected: Any) -> Counter[str]:
     with connect() as plain:
-        return sum(retry(plain, selection, lambda: window), Counter())
+        return retried(plain, **selected)
+
+
+def this(id: int) -> dict[str, Any]:
+    """How to select one message, whatever was tried with it."""
+    return {"ids": (id,), "statuses": UNSETTLED}
 
 
 def statuses() -> Counter[str]:
@@ -87,9 +99,8 @@ def test_why_it_came_stays_known_when_a_retry_fails_otherwise(
         raise Rejected(Reason.UNKNOWN_TOPIC, "no kind is declared")
 
     for failing in (undeclared, decode, undeclared):
-        with connect() as plain:
-            monkeypatch.setattr(outside, "decode", failing)
-            list(retry(plain, ANY, lambda: WINDOW))
+        monkeypatch.setattr(outside, "decode", failing)
+        again()
         [held] = quarantined()
         assert (held["first_reason"], held["first_detail"]) == ("bad_data", came["detail"])
     assert (held["reason"], held["detail"]) == ("unknown_topic", "no kind is declared")
@@ -144,26 +155,24 @@ def test_pauses_grow_and_then_it_is_given_up(ingested: Ingested) -> None:
     assert pauses.pop() is None
     assert all(float(longer / shorter) > 1.9 for shorter, longer in pairwise(pauses))
     assert again() == {}
-    assert again(Selection((held["id"],), statuses=UNSETTLED)) == {"failed": 1}
+    assert again(**this(held["id"])) == {"failed": 1}
     assert faults() == []
 
 
 def test_only_what_is_due(ingested: Ingested) -> None:
     ingested.write(b"bad", b"worse")
-    due = Selection(due_only=True)
-    assert again(due) == {}
+    assert again(due_only=True) == {}
     with connect("test") as plain:
         plain.execute('UPDATE ingest_quarantine SET next_attempt = now() WHERE "offset" = 1')
-    assert again(due) == {"retrying": 1}
+    assert again(due_only=True) == {"retrying": 1}
     assert [held["attempts"] for held in quarantined()] == [0, 1]
 
 
 def test_only_what_is_selected(ingested: Ingested) -> None:
     ingested.write(b"bad", value(id=""), b"bad")
-    assert again(Selection(reason="bad_field")) == {"retrying": 1}
-    assert again(Selection(topic="another")) == {}
-    first = quarantined()[0]["id"]
-    assert again(Selection((first,), statuses=UNSETTLED)) == {"retrying": 1}
+    assert again(reason="bad_field") == {"retrying": 1}
+    assert again(topic="another") == {}
+    assert again(**this(quarantined()[0]["id"])) == {"retrying": 1}
     assert [held["attempts"] for held in quarantined()] == [1, 1, 0]
 
 
@@ -188,9 +197,7 @@ def test_two_retries_at_once_do_not_deadlock(
     for source, of_source in (
         (SOURCE, names), (TWIN_SOURCE, names), (TWIN_SOURCE, names[::-1]), (SOURCE, names[::-1]),
     ):  # fmt: skip
-        batch = ingested.batch()
-        ingested.fill(batch, *(value(id=id) for id in of_source), source=source, window=EARLIER)
-        ingested.store(batch)
+        ingested.write(*(value(id=id) for id in of_source), source=source, window=EARLIER)
     half_way = threading.Barrier(2)
     decoded: Counter[int] = Counter()
 
@@ -200,15 +207,11 @@ def test_two_retries_at_once_do_not_deadlock(
             half_way.wait(20)
         return decode(message, window)
 
-    def work() -> Counter[str]:
-        with connect() as plain:
-            return sum(retry(plain, ANY, lambda: WINDOW), Counter())
-
     monkeypatch.setattr(outside, "decode", decode_and_wait)
     with connect() as plain:
         days.create(plain, ROOT.table, NOW.date())
     with ThreadPoolExecutor(2) as pool:
-        outcomes = [each.result() for each in [pool.submit(work), pool.submit(work)]]
+        outcomes = [each.result() for each in [pool.submit(again), pool.submit(again)]]
     assert sum(outcomes, Counter()) == {"stored": 50, "repeated": 150}
     assert statuses() == {"resolved": 200}
     assert faults() == []
@@ -228,11 +231,8 @@ def test_discarded_ones_are_settled_and_stay_counted(ingested: Ingested) -> None
     ingested.write(b"bad", b"bad", value(id="a"))
     first = quarantined()[0]["id"]
     with connect() as plain:
-        assert (
-            messages.discard(plain, Selection((first,), statuses=UNSETTLED), "a test of theirs")
-            == 1
-        )
-        assert messages.discard(plain, Selection((first,), statuses=UNSETTLED), "again") == 0
+        for why, discarded in (("a test of theirs", 1), ("again", 0)):
+            assert messages.discard(plain, Selection(**this(first)), why) == discarded
     held = quarantined()[0]
     assert (held["status"], held["outcome"]) == ("discarded", "a test of theirs")
     assert again() == {"retrying": 1}
@@ -300,11 +300,9 @@ def read_before(ingested: Ingested) -> dict[int, int]:
     ingested.store(batch)
     found = {held["offset"]: held["id"] for held in quarantined()}
     with connect() as plain:
-        messages.discard(plain, Selection((found[2],), statuses=UNSETTLED), "agreed")
-        assert list(retry(plain, Selection((found[4],), statuses=UNSETTLED), lambda: WINDOW)) == [
-            {"stored": 1}
-        ]
-        list(retry(plain, Selection((found[1],), statuses=UNSETTLED), lambda: WINDOW))
+        messages.discard(plain, Selection(**this(found[2])), "agreed")
+    assert again(**this(found[4])) == {"stored": 1}
+    again(**this(found[1]))
     assert counts() == {"next_offset": 6, "read": 6, "stored": 2, "quarantined": 4}
     assert faults() == []
     return found
@@ -350,9 +348,7 @@ def test_what_was_bad_is_the_same_message_in_quarantine(ingested: Ingested) -> N
 def test_a_resolved_message_that_is_bad_again_is_new(ingested: Ingested) -> None:
     read_before(ingested)
     start_again(ingested)
-    batch = ingested.batch()
-    ingested.fill(batch, *BODIES, window=EARLIER)
-    ingested.store(batch)
+    ingested.write(*BODIES, window=EARLIER)
     found = by_offset()
     assert found[4] == ("new", "in_the_future", 0)
     assert found[2] == ("discarded", "not_json", 0)
@@ -365,10 +361,7 @@ def test_a_retry_before_the_message_is_read_again(ingested: Ingested) -> None:
     found = read_before(ingested)
     start_again(ingested)
     ingested.write(*BODIES[:2])
-    with connect() as plain:
-        assert list(retry(plain, Selection((found[3],), statuses=UNSETTLED), lambda: WINDOW)) == [
-            {"stored": 1}
-        ]
+    assert again(**this(found[3])) == {"stored": 1}
     assert counts() == {"next_offset": 2, "read": 2, "repeated": 1, "quarantined": 1}
     ingested.write(*BODIES[2:])
     assert counts()["quarantined"] == 3

@@ -13,11 +13,12 @@ from history.entities import ROOT
 from history.models import MaintainRun
 from history.search_index import backfill as search_retention
 from ingest.quarantine import messages
-from ingest.quarantine.messages import UNSETTLED, Selection, retry
+from ingest.quarantine.messages import Selection
 from ingest.store.session import connect
 from tests.db.ingested import Ingested, counts, faults, quarantined, query
 from tests.db.partitioned import retire, run
-from tests.messages import NOW, SOURCE, WINDOW, value
+from tests.db.test_quarantine import again, this
+from tests.messages import NOW, SOURCE, value
 
 HOLD = 7
 EARLIER = Window.at(NOW - timedelta(days=30), 30, 1)
@@ -41,13 +42,11 @@ def four_fates(ingested: Ingested) -> None:
     ingested.fill(batch, b"discarded", b"failed", value(id=""))
     ingested.store(batch)
     stored, discarded, failed, _ = (held["id"] for held in quarantined())
+    assert again(**this(stored)) == {"stored": 1}
     with connect() as plain:
-        assert list(retry(plain, Selection((stored,), statuses=UNSETTLED), lambda: WINDOW)) == [
-            {"stored": 1}
-        ]
-        messages.discard(plain, Selection((discarded,), statuses=UNSETTLED), "agreed")
-        for _ in range(messages.MAX_ATTEMPTS):
-            list(retry(plain, Selection((failed,), statuses=UNSETTLED), lambda: WINDOW))
+        messages.discard(plain, Selection(**this(discarded)), "agreed")
+    for _ in range(messages.MAX_ATTEMPTS):
+        again(**this(failed))
     assert [held["status"] for held in quarantined()] == ["resolved", "discarded", "failed", "new"]
 
 

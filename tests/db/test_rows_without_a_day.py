@@ -1,32 +1,30 @@
 """Rows whose day is older than the window or has no partition: stored while the day exists, expired
 when it is gone, never in the way of other rows."""
 
-from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import date, datetime, timedelta
 from itertools import chain, repeat
 from typing import Any
 
-import psycopg
 import pytest
 from django.core.management import call_command
 
 from history.base import clock
 from history.daily import days
+from history.daily.canonical import Connection
 from history.daily.days import DayState
 from history.daily.window import Window
 from history.entities import ROOT
 from history.partitions.maintain import maintain
 from history.partitions.plan import SPARE_DAYS, Policy
 from ingest.completeness.holds import unsettled
-from ingest.quarantine.messages import Selection, retry
 from ingest.store import missing_days
 from ingest.store.session import connect
 from ingest.store.sqlstate import Cause, cause
 from ingest.store.transaction import Writer
 from tests.db.as_role import as_consumer
-from tests.db.ingested import Ingested, counts, faults, ids, quarantined, query
+from tests.db.ingested import Ingested, counts, faults, ids, quarantined, query, retried
 from tests.db.partitioned import half_dropped
 from tests.messages import NOW, SOURCE, WINDOW, message, value
 
@@ -42,17 +40,17 @@ def at(day: date, **fields: Any) -> bytes:
 
 
 @pytest.fixture
-def plain(ingested: Ingested) -> Iterator[psycopg.Connection[Any]]:
+def plain(ingested: Ingested) -> Iterator[Connection]:
     with connect("test") as connection:
         yield connection
 
 
-def state(plain: psycopg.Connection[Any], day: date) -> DayState:
+def state(plain: Connection, day: date) -> DayState:
     return days.locate(plain, ROOT.table, day).state
 
 
 def test_a_row_older_than_the_window_is_stored_while_its_day_exists(
-    ingested: Ingested, plain: psycopg.Connection[Any]
+    ingested: Ingested, plain: Connection
 ) -> None:
     days.create(plain, ROOT.table, OLD)
     gone = OLD - timedelta(days=1)
@@ -63,17 +61,13 @@ def test_a_row_older_than_the_window_is_stored_while_its_day_exists(
     assert faults() == []
 
 
-def test_a_late_row_is_found_by_its_business_key(
-    ingested: Ingested, plain: psycopg.Connection[Any]
-) -> None:
+def test_a_late_row_is_found_by_its_business_key(ingested: Ingested, plain: Connection) -> None:
     days.create(plain, ROOT.table, OLD)
     ingested.write(at(OLD, id="late", data={"number": "7"}))
     assert query("SELECT id, day FROM search_key WHERE value = '7'") == [{"id": "late", "day": OLD}]
 
 
-def test_a_repeated_late_row_is_a_repeat(
-    ingested: Ingested, plain: psycopg.Connection[Any]
-) -> None:
+def test_a_repeated_late_row_is_a_repeat(ingested: Ingested, plain: Connection) -> None:
     days.create(plain, ROOT.table, OLD)
     ingested.write(at(OLD, id="a"), at(OLD, id="a"))
     ingested.write(at(OLD, id="a"), b"bad")
@@ -83,7 +77,7 @@ def test_a_repeated_late_row_is_a_repeat(
 
 @pytest.mark.parametrize("exists", [True, False])
 def test_a_batch_that_was_decoded_before_midnight(
-    ingested: Ingested, plain: psycopg.Connection[Any], exists: bool
+    ingested: Ingested, plain: Connection, exists: bool
 ) -> None:
     """At midnight maintain drops the oldest day: the batch must not create it again."""
     for day in (OLDEST, TODAY):
@@ -103,7 +97,7 @@ def test_a_batch_that_was_decoded_before_midnight(
 
 
 def test_a_day_that_is_dropped_after_its_late_row_was_accepted(
-    ingested: Ingested, plain: psycopg.Connection[Any], monkeypatch: pytest.MonkeyPatch
+    ingested: Ingested, plain: Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     days.create(plain, ROOT.table, OLD)
     real = missing_days.admit_expired
@@ -120,7 +114,7 @@ def test_a_day_that_is_dropped_after_its_late_row_was_accepted(
 
 
 def test_a_day_that_is_being_dropped_makes_nobody_wait(
-    ingested: Ingested, plain: psycopg.Connection[Any]
+    ingested: Ingested, plain: Connection
 ) -> None:
     """A long transaction keeps the detach pending, for hours perhaps."""
     for day in (OLDEST, TODAY):
@@ -142,34 +136,28 @@ def later(number: int) -> Window:
 
 @pytest.mark.parametrize("exists", [True, False])
 def test_a_retry_stores_a_row_while_its_day_exists(
-    ingested: Ingested, plain: psycopg.Connection[Any], exists: bool
+    ingested: Ingested, plain: Connection, exists: bool
 ) -> None:
-    batch = ingested.batch()
-    ingested.fill(batch, at(TODAY, id="a"), window=later(-60))
-    ingested.store(batch)
+    ingested.write(at(TODAY, id="a"), window=later(-60))
     assert [each["reason"] for each in quarantined()] == ["in_the_future"]
     if exists:
         days.create(plain, ROOT.table, TODAY)
-    became = sum(retry(plain, Selection(), lambda: later(200)), Counter())
-    assert became == {"stored" if exists else "expired": 1}
+    assert retried(plain, lambda: later(200)) == {"stored" if exists else "expired": 1}
     assert ids() == (["a"] if exists else [])
     assert faults() == []
 
 
 def test_a_retry_that_lasts_past_midnight_creates_no_dropped_day(
-    ingested: Ingested, plain: psycopg.Connection[Any]
+    ingested: Ingested, plain: Connection
 ) -> None:
-    batch = ingested.batch()
-    ingested.fill(batch, at(TODAY, id="a"), window=later(-60))
-    ingested.store(batch)
+    ingested.write(at(TODAY, id="a"), window=later(-60))
     windows = chain([later(90)], repeat(later(91)))
-    became = sum(retry(plain, Selection(), lambda: next(windows)), Counter())
-    assert became == {"expired": 1}
+    assert retried(plain, lambda: next(windows)) == {"expired": 1}
     assert state(plain, TODAY) is DayState.ABSENT
 
 
 @contextmanager
-def restricted(ingested: Ingested) -> Iterator[psycopg.Connection[Any]]:
+def restricted(ingested: Ingested) -> Iterator[Connection]:
     """The writer, and a connection, with the rights that `annals grants` gives the consumer."""
     call_command("grants", apply=True)
     ingested.writer.close()
@@ -180,7 +168,7 @@ def restricted(ingested: Ingested) -> Iterator[psycopg.Connection[Any]]:
 
 @pytest.mark.django_db(transaction=True)
 def test_a_day_that_the_consumer_may_not_create_stops_no_other_row(
-    ingested: Ingested, plain: psycopg.Connection[Any]
+    ingested: Ingested, plain: Connection
 ) -> None:
     missing = TODAY + timedelta(days=14)
     days.create(plain, ROOT.table, TODAY)
@@ -196,11 +184,9 @@ def test_a_day_that_the_consumer_may_not_create_stops_no_other_row(
         assert counts() == {
             "next_offset": 4, "read": 4, "stored": 2, "repeated": 1, "quarantined": 1
         }  # fmt: skip
-        again = sum(retry(consumer, Selection(), lambda: WINDOW), Counter())
-        assert again == {"retrying": 1}
+        assert retried(consumer) == {"retrying": 1}
         days.create(plain, ROOT.table, missing)
-        again = sum(retry(consumer, Selection(), lambda: WINDOW), Counter())
-        assert again == {"stored": 1}
+        assert retried(consumer) == {"stored": 1}
     assert ids() == ["a", "ahead", "b"]
     assert faults() == []
 
@@ -208,7 +194,7 @@ def test_a_day_that_the_consumer_may_not_create_stops_no_other_row(
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.parametrize("number", [1, 0, -1, -89])
 def test_a_day_that_only_maintain_may_create_is_waited_for(
-    ingested: Ingested, plain: psycopg.Connection[Any], number: int
+    ingested: Ingested, plain: Connection, number: int
 ) -> None:
     """That it is missing is not the message's fault: nothing goes to quarantine, nothing moves."""
     missing, ahead = TODAY + timedelta(days=number), TODAY + timedelta(days=14)
@@ -236,19 +222,17 @@ def test_the_newest_day_that_is_accepted_exists_also_when_maintain_did_not_run_s
     maintain(Policy.at(clock.now()))
     newest = later(passed).newest
     with restricted(ingested):
-        batch = ingested.batch()
-        ingested.fill(batch, at(newest, id="newest"), at(TODAY, id="today"), window=later(passed))
-        ingested.store(batch)
+        ingested.write(at(newest, id="newest"), at(TODAY, id="today"), window=later(passed))
     assert ids() == ["newest", "today"]
     assert quarantined() == []
 
 
-def spoil_columns(plain: psycopg.Connection[Any], name: str) -> None:
+def spoil_columns(plain: Connection, name: str) -> None:
     plain.execute(f"ALTER TABLE {ROOT.table} DETACH PARTITION {name}")
     plain.execute(f"ALTER TABLE {name} DROP COLUMN author")
 
 
-def spoil_bounds(plain: psycopg.Connection[Any], name: str) -> None:
+def spoil_bounds(plain: Connection, name: str) -> None:
     plain.execute(f"DROP TABLE {name}")
     plain.execute(
         f"CREATE TABLE {name} PARTITION OF {ROOT.table}"
@@ -258,7 +242,7 @@ def spoil_bounds(plain: psycopg.Connection[Any], name: str) -> None:
 
 @pytest.mark.parametrize("spoil", [spoil_columns, spoil_bounds])
 def test_a_day_that_cannot_be_attached_stops_no_other_row(
-    ingested: Ingested, plain: psycopg.Connection[Any], spoil: Any
+    ingested: Ingested, plain: Connection, spoil: Any
 ) -> None:
     name = days.partition_name(ROOT.table, TODAY)
     days.create(plain, ROOT.table, TODAY)
@@ -273,16 +257,16 @@ def test_a_day_that_cannot_be_attached_stops_no_other_row(
         assert ids() == ["b"]
         [held] = quarantined()
         assert (held["reason"], name in held["detail"]) == ("no_partition", True)
-        assert sum(retry(plain, Selection(), lambda: WINDOW), Counter()) == {"retrying": 1}
+        assert retried(plain) == {"retrying": 1}
     finally:
         plain.execute(f"DROP TABLE IF EXISTS {name}")
-    assert sum(retry(plain, Selection(), lambda: WINDOW), Counter()) == {"stored": 1}
+    assert retried(plain) == {"stored": 1}
     assert faults() == []
 
 
 @pytest.mark.django_db(transaction=True)
 def test_what_a_day_is_held_for_is_stored_when_it_comes(
-    ingested: Ingested, plain: psycopg.Connection[Any], monkeypatch: pytest.MonkeyPatch
+    ingested: Ingested, plain: Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Ten days pass with a message unread: its day is held, and takes the message."""
     days.create(plain, ROOT.table, OLDEST)
@@ -296,9 +280,7 @@ def test_what_a_day_is_held_for_is_stored_when_it_comes(
     name = days.partition_name(ROOT.table, OLDEST)
     outcome = maintain(policy)
     assert (outcome.held, outcome.dropped) == ([name], [])
-    batch = ingested.batch()
-    ingested.fill(batch, message(at(OLDEST, id="unread"), 1), window=later(5))
-    ingested.store(batch)
+    ingested.write(message(at(OLDEST, id="unread"), 1), window=later(5))
     assert ids() == ["read", "unread"]
     assert counts() == {"next_offset": 2, "read": 2, "stored": 2}
     assert maintain(policy).dropped == [name]
@@ -315,9 +297,7 @@ def ahead(monkeypatch: pytest.MonkeyPatch) -> Window:
 def test_no_version_expires_by_a_clock_that_is_ahead(
     ingested: Ingested, ahead: Window, caplog: pytest.LogCaptureFixture
 ) -> None:
-    batch = ingested.batch()
-    ingested.fill(batch, at(TODAY, id="now"), at(OLD, id="old"), window=ahead)
-    ingested.store(batch)
+    ingested.write(at(TODAY, id="now"), at(OLD, id="old"), window=ahead)
     assert ids() == ["now"]
     assert counts() == {"next_offset": 2, "read": 2, "stored": 1, "expired": 1}
     assert "the clock of this machine says" in caplog.text
@@ -325,12 +305,10 @@ def test_no_version_expires_by_a_clock_that_is_ahead(
 
 
 def test_no_message_in_quarantine_expires_by_a_clock_that_is_ahead(
-    ingested: Ingested, plain: psycopg.Connection[Any], ahead: Window
+    ingested: Ingested, plain: Connection, ahead: Window
 ) -> None:
-    batch = ingested.batch()
     early = Window.at(NOW - timedelta(days=30), 30, 1)  # today was in the future
-    ingested.fill(batch, at(TODAY, id="now"), window=early)
-    ingested.store(batch)
+    ingested.write(at(TODAY, id="now"), window=early)
     call_command("quarantine", "retry", "--now")
     assert ids() == ["now"]
     assert counts() == {"next_offset": 1, "read": 1, "stored": 1}
