@@ -77,6 +77,15 @@ def maintained(store: Store, keep: int = 3) -> list[str]:
     return outcome.dropped
 
 
+def broken(store: Store, name: str = NAME) -> str:
+    """What maintain says of the one day that it can neither archive nor drop."""
+    outcome = maintain(policy(), archiver=DayArchiver(store))
+    [(failed, said)] = outcome.broken
+    assert failed == name
+    assert name in names()
+    return str(said)
+
+
 def archive_day(store: Store, *ids: str) -> None:
     """These rows of the day go into the archive, and the day leaves."""
     with raw() as plain:
@@ -97,21 +106,20 @@ def test_retention_up_and_down_again_keeps_every_archived_row(store: Store) -> N
     assert files(store) == before
 
 
-def test_a_day_that_comes_back_with_other_rows_is_merged(store: Store) -> None:
-    with raw() as plain:
-        archive_day(store, *ids("b", 25))
-        first = files(store)
-        fill(plain, *ids("a", 11), *ids("c", 3))
-        assert NAME in maintained(store)
-        wanted = [*ids("a", 11), *ids("b", 25), *ids("c", 3)]
-        assert archived(store) == wanted
-        known = ArchivedDay.objects.get(table=TABLE, day=OLD)
-        assert known.rows == len(wanted)
-        assert files(store) == expected_files(store)
-        assert set(first) & set(files(store)) == {"manifest.json"}
-        assert [version["id"] for version in read.versions(store, PRODUCT, "b007")] == ["b007"]
-        done = restore(plain, store, PRODUCT, OLD)
-        assert (done.rows, done.digest, done.generation) == (len(wanted), known.digest, 2)
+def test_a_day_that_comes_back_with_other_rows_is_merged(store: Store, plain: Connection) -> None:
+    archive_day(store, *ids("b", 25))
+    first = files(store)
+    fill(plain, *ids("a", 11), *ids("c", 3))
+    assert NAME in maintained(store)
+    wanted = [*ids("a", 11), *ids("b", 25), *ids("c", 3)]
+    assert archived(store) == wanted
+    known = ArchivedDay.objects.get(table=TABLE, day=OLD)
+    assert known.rows == len(wanted)
+    assert files(store) == expected_files(store)
+    assert set(first) & set(files(store)) == {"manifest.json"}
+    assert [version["id"] for version in read.versions(store, PRODUCT, "b007")] == ["b007"]
+    done = restore(plain, store, PRODUCT, OLD)
+    assert (done.rows, done.digest, done.generation) == (len(wanted), known.digest, 2)
 
 
 def test_a_row_that_differs_from_the_archived_one_is_an_error_that_names_it(store: Store) -> None:
@@ -119,13 +127,10 @@ def test_a_row_that_differs_from_the_archived_one_is_an_error_that_names_it(stor
         archive_day(store, *ids("b", 12))
         fill(plain, *ids("b", 12))
         plain.execute(f"UPDATE {NAME} SET author = 'x' WHERE id = 'b003'")
-        outcome = maintain(policy(), archiver=DayArchiver(store))
-        [(name, said)] = outcome.broken
-        assert name == NAME
+        said = broken(store)
         assert "b003" in said
         assert "partitions forget" in said
         assert archived(store) == ids("b", 12)
-        assert NAME in names()
         assert forget(store, TABLE, OLD) == 12
         assert NAME in maintained(store)
         assert archived(store) == ids("b", 12)
@@ -173,17 +178,16 @@ class Fragile(Store):
         super().delete(name)
 
 
-def test_a_merge_that_ends_anywhere_loses_nothing(tmp_path: Path) -> None:
+def test_a_merge_that_ends_anywhere_loses_nothing(tmp_path: Path, plain: Connection) -> None:
     wanted = [*ids("a", 11), *ids("b", 25)]
     ended = 0
     for changes in range(100):
         url = str(tmp_path / str(changes))
         store, fragile = Store(url), Fragile(url, changes)
         ArchivedDay.objects.all().delete()  # of the archive before this one
-        with raw() as plain:
-            fill(plain, *ids("b", 25))
-            maintained(store)
-            fill(plain, *ids("a", 11))
+        fill(plain, *ids("b", 25))
+        maintained(store)
+        fill(plain, *ids("a", 11))
         try:
             maintain(policy(), archiver=DayArchiver(fragile))
         except Killed:
@@ -244,17 +248,13 @@ def test_a_run_that_was_frozen_changes_nothing_of_the_run_after_it(store: Store)
     assert archived(store) == [*ids("b", 9), "late"]
 
 
-def test_the_archive_must_have_what_the_database_says(tmp_path: Path) -> None:
-    with raw() as plain:
-        fill(plain, *ids("b", 12))
-        maintained(Store(str(tmp_path / "one")))
-        fill(plain)
-        outcome = maintain(policy(), archiver=DayArchiver(Store(str(tmp_path / "other"))))
-    [(name, said)] = outcome.broken
-    assert name == NAME
+def test_the_archive_must_have_what_the_database_says(tmp_path: Path, plain: Connection) -> None:
+    fill(plain, *ids("b", 12))
+    maintained(Store(str(tmp_path / "one")))
+    fill(plain)
+    said = broken(Store(str(tmp_path / "other")))
     assert "12 rows" in said
     assert "ANNALS_ARCHIVE_URL" in said
-    assert NAME in names()
 
 
 def test_a_new_day_does_not_go_to_an_archive_without_the_known_days(tmp_path: Path) -> None:
@@ -269,11 +269,7 @@ def test_a_new_day_does_not_go_to_an_archive_without_the_known_days(tmp_path: Pa
         for exists in (False, True):
             if exists:
                 place.mkdir()
-            outcome = maintain(policy(), archiver=DayArchiver(store))
-            [(name, said)] = outcome.broken
-            assert name == other
-            assert "ANNALS_ARCHIVE_URL" in said
-            assert other in names()
+            assert "ANNALS_ARCHIVE_URL" in broken(store, other)
         place.rmdir()
         away.rename(place)
         assert maintained(store) == [other]
@@ -301,12 +297,8 @@ def test_damaged_files_keep_a_day_that_came_back(store: Store, back: int) -> Non
         assert known is not None
         damage(store, known)
         fill(plain, *ids("a", back))
-    outcome = maintain(policy(), archiver=DayArchiver(store))
-    [(name, said)] = outcome.broken
-    assert name == NAME
-    assert known.files[0].name in said
+    assert known.files[0].name in broken(store)
     assert manifest.load(store, TABLE, OLD) == known
-    assert NAME in names()
 
 
 def test_reading_goes_on_while_a_day_is_merged(

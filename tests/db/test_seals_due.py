@@ -146,9 +146,8 @@ def test_a_day_with_a_message_in_quarantine_waits() -> None:
     assert sealed() == [ago(7).date()]
 
 
-def test_an_empty_or_unfinished_day_is_not_sealed_manually_either() -> None:
-    with raw() as plain:
-        days.create(plain, TABLE, ago(7).date())
+def test_an_empty_or_unfinished_day_is_not_sealed_manually_either(plain: Connection) -> None:
+    days.create(plain, TABLE, ago(7).date())
     fill(1, 0)
     for number, why in ((7, "has no rows"), (1, "is not finished"), (0, "is not finished")):
         code, _, err = run("seal", str(ago(number).date()), "--entity", "product-instance")
@@ -167,7 +166,7 @@ def swell(number: int) -> None:
         assert changed.rowcount == 1
 
 
-def test_a_day_with_a_document_too_large_for_text_fails_alone() -> None:
+def test_a_day_with_a_document_too_large_for_text_fails_alone(plain: Connection) -> None:
     read_all_to_end()
     fill(8, 7, 6)
     swell(7)
@@ -180,14 +179,13 @@ def test_a_day_with_a_document_too_large_for_text_fails_alone() -> None:
     code, out, err = run("verify", "--entity", "product-instance")
     assert (code, "2 days read, 1 differs" in out) == (1, True)
     assert f"{TABLE} {ago(8).date()}: cannot be read: {TOO_LARGE}" in out
-    with raw() as plain:
-        for entity in CHILDREN:
-            days.create(plain, entity.table, ago(7).date())
-            plain.execute(
-                f"INSERT INTO {entity.table} (id, version, data, updated_at, client_id, type,"
-                " product_instance_id) VALUES ('a', 1, '{}', %s, 'test', 1, 'a')",
-                [ago(7)],
-            )
+    for entity in CHILDREN:
+        days.create(plain, entity.table, ago(7).date())
+        plain.execute(
+            f"INSERT INTO {entity.table} (id, version, data, updated_at, client_id, type,"
+            " product_instance_id) VALUES ('a', 1, '{}', %s, 'test', 1, 'a')",
+            [ago(7)],
+        )
     code, out, err = run("seal", str(ago(7).date()))
     assert (code, out.count("Sealed")) == (2, len(CHILDREN))
     assert err.startswith("product-instance: PostgreSQL at ")
