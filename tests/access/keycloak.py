@@ -7,7 +7,6 @@ import signal
 import subprocess
 import zipfile
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, Self
 
@@ -15,7 +14,7 @@ import requests
 
 from annals.embedded import process
 from tests import need
-from tests.access.real_provider import SCOPE, SECRET, free_port
+from tests.access.real_provider import AUDIENCE, SCOPE, SECRET, Declared
 from tests.consuming import until
 
 VERSION: Final = "26.4.7"
@@ -24,7 +23,6 @@ SHA256: Final = "dd9834c023460be856f731423d86228c23b5d002194a2064642bec0cc6573ea
 COPY: Final = "org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy"
 ADMIN: Final = "admin"
 PASSWORD: Final = "a password of the tests"
-AUDIENCE: Final = "urn:annals:api"
 JAVA: Final = {
     "JAVA_OPTS_KC_HEAP": "-Xms256m -Xmx512m",
     # Half of its start would be spent on the second compiler.
@@ -75,37 +73,16 @@ def _run(*command: str) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-@dataclass
-class Keycloak:
-    """Runs while it is used as a context. web: the address of Annals."""
-
-    home: Path
-    web: str
-    name: str = "keycloak"
-    port: int = field(default_factory=free_port)
-
-    @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self.port}"
+class Keycloak(Declared):
+    """Runs while it is used as a context."""
 
     @property
     def issuer(self) -> str:
         return f"{self.url}/realms/staff"
 
     def declaration(self, roles: Mapping[str, str]) -> dict[str, object]:
-        """What ANNALS_OIDC_FILE says of it."""
-        secret = self.home / f"{self.name}.secret"
-        secret.write_text(SECRET)
-        return {
-            "name": self.name,
-            "title": "Keycloak",
-            "issuer": self.issuer,
-            "client_id": "annals",
-            "client_secret_file": str(secret),
-            "audiences": [AUDIENCE],
-            "programs": ["audit-system"],
-            "roles": dict(roles),
-        }
+        given = super().declaration(roles)
+        return given | {"title": "Keycloak", "programs": ["audit-system"]}
 
     def __enter__(self) -> Self:
         log = self.home / "keycloak.log"

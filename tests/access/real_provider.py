@@ -21,6 +21,7 @@ from tests import npm
 HERE = Path(__file__).parent / "provider"
 SCOPE = "topst-product-maintenance-changelog"
 SECRET = "a secret of the tests"
+AUDIENCE = "urn:annals:api"
 
 
 def installed() -> Path:
@@ -35,8 +36,8 @@ def free_port() -> int:
 
 
 @dataclass
-class RealProvider:
-    """Runs while it is used as a context. accounts: by subject, their claims; read at each use."""
+class Declared:
+    """A provider of identities at a port of this machine. web: the address of Annals."""
 
     name: str
     home: Path
@@ -47,6 +48,10 @@ class RealProvider:
     def url(self) -> str:
         return f"http://127.0.0.1:{self.port}"
 
+    @property
+    def issuer(self) -> str:
+        return self.url
+
     def declaration(self, roles: Mapping[str, str]) -> dict[str, object]:
         """What ANNALS_OIDC_FILE says of it."""
         secret = self.home / f"{self.name}.secret"
@@ -54,13 +59,19 @@ class RealProvider:
         return {
             "name": self.name,
             "title": f"Provider {self.name}",
-            "issuer": self.url,
+            "issuer": self.issuer,
             "client_id": "annals",
             "client_secret_file": str(secret),
-            "audiences": ["urn:annals:api"],
-            "login_scopes": ["openid", "profile"],
+            "audiences": [AUDIENCE],
             "roles": dict(roles),
         }
+
+
+class RealProvider(Declared):
+    """Runs while it is used as a context. accounts: by subject, their claims; read at each use."""
+
+    def declaration(self, roles: Mapping[str, str]) -> dict[str, object]:
+        return super().declaration(roles) | {"login_scopes": ["openid", "profile"]}
 
     def account(self, subject: str, **claims: object) -> None:
         """Make or change an account."""
@@ -86,7 +97,7 @@ class RealProvider:
                     "port": self.port,
                     "accounts": str(accounts),
                     "scope": SCOPE,
-                    "audience": "urn:annals:api",
+                    "audience": AUDIENCE,
                     "client": {
                         "id": "annals",
                         "secret": SECRET,

@@ -81,7 +81,7 @@ def running(server: Postgres) -> Iterator[Site]:
         folder = Path(name)
         database = stack.enter_context(own_database(server))
         web = Web(database, folder)
-        keycloak = stack.enter_context(Keycloak(folder, web.url))
+        keycloak = stack.enter_context(Keycloak("keycloak", folder, web.url))
         realm = ComposeRealm(keycloak, web.url)
         web.start([keycloak.declaration(ROLES), realm.declaration(folder)])
         stack.callback(web.stop)
