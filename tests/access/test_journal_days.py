@@ -7,13 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-import psycopg
 import pytest
 from django.contrib.sessions.models import Session
 from django.core.management import call_command
 from django.db import connection
 from django.test import Client
-from psycopg import errors
 
 from annals.access.grants import CONSUMER, WEB
 from annals.access.journal import write
@@ -21,9 +19,11 @@ from annals.access.journal.days import ROWS, TABLE, create
 from annals.access.models import JournalEntry
 from annals.observe.health import ready
 from history.daily import days
+from history.daily.canonical import Connection
 from history.daily.days import partition_name
 from history.models import DaySeal, FieldLabel, LateRow, MaintainRun
 from history.seals.seal import seal
+from tests.db.as_role import refused
 from tests.db.partitioned import raw, run, transactional_db
 from tests.db.store import T0, Store
 from tests.messages import today
@@ -45,7 +45,7 @@ INSERT = (
 
 
 @pytest.fixture
-def committed(transactional_db: None, settings: Any) -> Iterator[psycopg.Connection[Any]]:
+def committed(transactional_db: None, settings: Any) -> Iterator[Connection]:
     """A plain connection, and few days. The journal has its days as after migrate, before and
     after."""
     create()
@@ -78,15 +78,7 @@ def journal_days() -> list[date]:
         return [date.fromisoformat(name) for (name,) in cursor.fetchall()]
 
 
-def refused(plain: psycopg.Connection[Any], statement: str) -> bool:
-    try:
-        plain.execute(statement)
-    except errors.InsufficientPrivilege:
-        return True
-    return False
-
-
-def test_postgresql_lets_the_web_add_and_read_only(committed: psycopg.Connection[Any]) -> None:
+def test_postgresql_lets_the_web_add_and_read_only(committed: Connection) -> None:
     call_command("grants", apply=True)
     partition = partition_name(TABLE, today())
     committed.execute(f"SET ROLE {WEB}")
@@ -109,24 +101,21 @@ def test_postgresql_lets_the_web_add_and_read_only(committed: psycopg.Connection
     assert refused(committed, f"SELECT * FROM {TABLE}")
 
 
-def test_migrate_creates_today_and_the_days_ahead(committed: psycopg.Connection[Any]) -> None:
+def test_migrate_creates_today_and_the_days_ahead(committed: Connection) -> None:
     for day in journal_days():
         days.drop(committed, TABLE, day)
     create()
     assert journal_days() == ahead()
 
 
-def test_maintain_keeps_the_journal_for_its_own_time(
-    committed: psycopg.Connection[Any], settings: Any
-) -> None:
+def test_maintain_keeps_the_journal_for_its_own_time(committed: Connection, settings: Any) -> None:
     settings.ANNALS = msgspec.structs.replace(
         settings.ANNALS, journal_days=200, archive_url="/nowhere"
     )
     for age in (199, 200, 201, 300):
         days.create(committed, TABLE, today() - timedelta(days=age))
     days.drop(committed, TABLE, today())
-    code, _, err = run("maintain")
-    assert code == 0, err
+    assert run("maintain").code == 0
     kept = journal_days()
     # No day before the oldest one is made: nothing would ever come into them. Those after it are:
     # a day without a seal looks like a day that somebody has removed.
@@ -137,7 +126,7 @@ def test_maintain_keeps_the_journal_for_its_own_time(
 
 
 def test_the_days_of_the_journal_are_listed_planned_and_watched(
-    client: Client, committed: psycopg.Connection[Any]
+    client: Client, committed: Connection
 ) -> None:
     assert partition_name(TABLE, today()) in run("list")[1]
     run("maintain")
@@ -156,15 +145,14 @@ def _metrics(client: Client) -> str:
 
 
 @pytest.fixture
-def sealed(committed: psycopg.Connection[Any], monkeypatch: pytest.MonkeyPatch) -> date:
+def sealed(committed: Connection, monkeypatch: pytest.MonkeyPatch) -> date:
     """A day of the journal with 30 rows that maintain has sealed."""
     day = today() - timedelta(days=2)
     days.create(committed, TABLE, day)
     for number in range(30):
         at = datetime(day.year, day.month, day.day, 10, number, tzinfo=UTC)
         committed.execute(INSERT, [at, f"login-{number}"])
-    code, _, err = run("maintain")
-    assert code == 0, err
+    assert run("maintain").code == 0
     assert DaySeal.objects.get(table=TABLE).rows == 30
     return day
 
@@ -186,9 +174,7 @@ OTHERS = (
         f" FROM {TABLE} WHERE login = 'login-7'",
     ],
 )
-def test_every_later_change_is_found(
-    tampering: str, sealed: date, committed: psycopg.Connection[Any]
-) -> None:
+def test_every_later_change_is_found(tampering: str, sealed: date, committed: Connection) -> None:
     committed.execute(tampering)
     code, out, _ = run("verify", "--entity", "journal")
     assert code == 1
@@ -196,7 +182,7 @@ def test_every_later_change_is_found(
 
 
 @pytest.fixture
-def days_sealed(committed: psycopg.Connection[Any]) -> list[date]:
+def days_sealed(committed: Connection) -> list[date]:
     """Five days with three rows each, but for the second, which has none; all of them sealed."""
     found = [today() - timedelta(days=age) for age in (7, 6, 5, 4, 3, 2)]
     for day in found:
@@ -204,8 +190,7 @@ def days_sealed(committed: psycopg.Connection[Any]) -> list[date]:
         for hour in range(0 if day == found[1] else 3):
             at = datetime(day.year, day.month, day.day, 10 + hour, tzinfo=UTC)
             committed.execute(INSERT, [at, f"login-{hour}"])
-    code, _, err = run("maintain")
-    assert code == 0, err
+    assert run("maintain").code == 0
     assert run("verify", "--entity", "journal")[0] == 0
     return found
 
@@ -218,7 +203,7 @@ def verified(day: date, *faults: str) -> None:
 
 
 def test_a_row_that_is_noted_as_late_is_a_fault(
-    days_sealed: list[date], committed: psycopg.Connection[Any]
+    days_sealed: list[date], committed: Connection
 ) -> None:
     day = days_sealed[2]
     committed.execute(INSERT, [datetime(day.year, day.month, day.day, 15, tzinfo=UTC), "framed"])
@@ -238,7 +223,7 @@ def test_a_row_that_is_noted_as_late_is_a_fault(
 
 
 def test_a_day_dropped_before_its_time_is_a_fault(
-    days_sealed: list[date], committed: psycopg.Connection[Any]
+    days_sealed: list[date], committed: Connection
 ) -> None:
     day = days_sealed[2]
     committed.execute(f"DELETE FROM {partition_name(TABLE, day)}")
@@ -250,7 +235,7 @@ def test_a_day_dropped_before_its_time_is_a_fault(
 
 @pytest.mark.parametrize("place", [1, 4])
 def test_a_day_without_a_seal_is_a_fault(
-    place: int, days_sealed: list[date], committed: psycopg.Connection[Any]
+    place: int, days_sealed: list[date], committed: Connection
 ) -> None:
     """Also where somebody has made the whole chain again."""
     committed.execute("DELETE FROM day_seal")
@@ -262,7 +247,7 @@ def test_a_day_without_a_seal_is_a_fault(
 
 
 def test_a_day_that_no_run_could_seal_yet_is_in_order(
-    days_sealed: list[date], committed: psycopg.Connection[Any]
+    days_sealed: list[date], committed: Connection
 ) -> None:
     """maintain was killed or did not run for three nights; its next run seals them."""
     at = datetime.combine(days_sealed[-3], time(), UTC)
@@ -295,7 +280,7 @@ def test_a_day_that_a_run_could_not_seal_is_in_order(failed: str, days_sealed: l
 
 
 def test_days_that_were_never_created_are_sealed(
-    days_sealed: list[date], committed: psycopg.Connection[Any]
+    days_sealed: list[date], committed: Connection
 ) -> None:
     """maintain did not run for so long that the days ahead were used up."""
     DaySeal.objects.filter(table=TABLE, day__gte=days_sealed[-3]).delete()
@@ -307,7 +292,7 @@ def test_days_that_were_never_created_are_sealed(
 
 
 def test_a_day_that_was_sealed_again_with_other_rows_is_a_fault(
-    days_sealed: list[date], committed: psycopg.Connection[Any]
+    days_sealed: list[date], committed: Connection
 ) -> None:
     day = days_sealed[2]
     committed.execute(f"DELETE FROM {partition_name(TABLE, day)} WHERE login = 'login-1'")
@@ -323,7 +308,7 @@ def test_a_day_that_retention_dropped_is_in_order(sealed: date, settings: Any) -
     assert run("verify", "--entity", "journal")[0] == 0
 
 
-def test_maintain_removes_ended_logins(committed: psycopg.Connection[Any]) -> None:
+def test_maintain_removes_ended_logins(committed: Connection) -> None:
     Session.objects.create(
         session_key="ended", session_data="", expire_date=datetime.now(UTC) - timedelta(days=1)
     )
@@ -350,7 +335,7 @@ def test_a_mark_that_is_set_or_removed_leaves_a_row(tmp_path: Path) -> None:
     ]
 
 
-def test_an_export_leaves_a_row(committed: psycopg.Connection[Any], tmp_path: Path) -> None:
+def test_an_export_leaves_a_row(committed: Connection, tmp_path: Path) -> None:
     Store().add("A1", 0, {"rate": "1"}, 0)
     first, end = str(T0.date()), str(T0.date() + timedelta(days=1))
     words = ("--from", first, "--to", end, "--output", str(tmp_path), "--reason", "DWH")

@@ -116,15 +116,19 @@ def closed(user: object, application: Any) -> bool:
     return "vip" not in (application.document or {})
 
 
-def test_need_to_know_is_asked_about_the_old_document(
-    old: OldService, support: Client, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def ruled(old: OldService, monkeypatch: pytest.MonkeyPatch) -> OldService:
+    """The old service has two applications, and the rule closes A1."""
     use(old, monkeypatch, ANNALS_NEED_TO_KNOW=f"{__name__}.closed")
     old.add("A1", 0, {"vip": True}, minute(0))
     old.add("B1", 0, {"rate": "1"}, minute(0))
-    old.add("R1", 0, {"fullName": "x"}, minute(0), kind=PERSON.name, application="A1")
+    return old
+
+
+def test_need_to_know_is_asked_about_the_old_document(ruled: OldService, support: Client) -> None:
+    ruled.add("R1", 0, {"fullName": "x"}, minute(0), kind=PERSON.name, application="A1")
     child = "/api/v1/history/participant-role/R1"
-    old.add("A1", 2, {"vip": True}, minute(2))
+    ruled.add("A1", 2, {"vip": True}, minute(2))
     gap = f"{API}/versions/1"
     for address in (API, f"{API}/versions/0", gap, WHOLE, child, f"{child}/blame"):
         assert support.get(address).status_code == 403, address
@@ -333,14 +337,14 @@ def test_the_screen_says_that_versions_may_be_missing(half: OldService, support:
 TRACE = "/api/v1/trace?entity=participant-role&id=R1&version="
 
 
-def test_a_trace_asks_the_rule_about_the_old_document(
-    store: Store, old: OldService, support: Client, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The child is in the store, its application in the old service only."""
-    use(old, monkeypatch, ANNALS_NEED_TO_KNOW=f"{__name__}.closed")
-    old.add("A1", 0, {"vip": True}, minute(0))
-    store.add("R1", 1, {"fullName": "x"}, minute(1), entity=PERSON, application="A1")
-    store.add("R2", 1, {"fullName": "x"}, minute(1), entity=PERSON, application="B1")
+@pytest.fixture
+def children(ruled: OldService, store: Store) -> None:
+    """R1 of A1 and R2 of B1 are in the store, their applications in the old service only."""
+    for id, application in (("R1", "A1"), ("R2", "B1")):
+        store.add(id, 1, {"fullName": "x"}, minute(1), entity=PERSON, application=application)
+
+
+def test_a_trace_asks_the_rule_about_the_old_document(children: None, support: Client) -> None:
     held_version("A1", 5)
     root = "/api/v1/trace?entity=product-instance&id=A1&version="
     for address in (f"{TRACE}1", f"{TRACE}7", f"{root}0", f"{root}5", f"{root}9"):
@@ -371,14 +375,7 @@ def test_the_rule_is_not_asked_about_what_is_not_known(
     assert support.get(child).status_code == 200
 
 
-def test_a_search_asks_the_rule_about_the_old_document(
-    store: Store, old: OldService, support: Client, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    use(old, monkeypatch, ANNALS_NEED_TO_KNOW=f"{__name__}.closed")
-    old.add("A1", 0, {"vip": True}, minute(0))
-    old.add("B1", 0, {"rate": "1"}, minute(0))
-    for id, application in (("R1", "A1"), ("R2", "B1")):
-        store.add(id, 1, {"fullName": "x"}, minute(1), entity=PERSON, application=application)
+def test_a_search_asks_the_rule_about_the_old_document(children: None, support: Client) -> None:
     assert get(support, "/api/v1/search", q="R1")["results"] == []
     found = get(support, "/api/v1/search", q="R2")
     assert [each["id"] for each in found["results"]] == ["R2"]

@@ -1,8 +1,8 @@
 """Versions that never arrived: found, explained, closed; by day, and against a simple model."""
 
 import json
-import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from datetime import date, datetime, time, timedelta
 from itertools import pairwise
@@ -217,20 +217,15 @@ def test_a_version_in_quarantine_is_missing_and_explained(committed: Store) -> N
 def test_two_runs_at_once_do_each_day_once(committed: Store) -> None:
     for number in range(0, 40, 2):
         committed.add("A1", number, {}, T0 + timedelta(days=number % 3, minutes=number))
-    done: list[GapsOutcome] = []
 
-    def other() -> None:
+    def other(_: int) -> int:
         try:
-            done.append(find())
+            return find().days
         finally:
             connection.close()
 
-    threads = [threading.Thread(target=other) for _ in range(3)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert sum(each.days for each in done) == 3
+    with ThreadPoolExecutor(3) as pool:
+        assert sum(pool.map(other, range(3))) == 3
     assert len(open_gaps()) == 19
     assert VersionGap.objects.count() == 19
 

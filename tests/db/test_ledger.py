@@ -109,19 +109,13 @@ def test_one_partition_that_was_lost_fences_the_whole_batch(ingested: Ingested) 
 def test_a_claim_waits_for_the_write_that_is_under_way(ingested: Ingested) -> None:
     """A consumer that takes a partition over starts after what the one before has just written."""
     batch = ingested.batch(value(id="a"))
-    taken: list[int] = []
-
-    def take() -> None:
-        taken.append(claim_all()[SOURCE].next_offset)
-
-    other = threading.Thread(target=take)
-    with ingested.writer.connection.transaction():
-        ingested.store(batch)
-        other.start()
-        other.join(0.3)
-        assert taken == []
-    other.join(10)
-    assert taken == [1]
+    with ThreadPoolExecutor(1) as pool:
+        with ingested.writer.connection.transaction():
+            ingested.store(batch)
+            taken = pool.submit(claim_all)
+            time.sleep(0.3)
+            assert not taken.done()
+        assert taken.result(10)[SOURCE].next_offset == 1
 
 
 def test_holes_in_the_offsets_are_named(ingested: Ingested) -> None:

@@ -53,6 +53,12 @@ from tests.messages import (
 )
 
 TASK = BY_NAME["product-task"]
+# By another writer.
+INSERT = (
+    "INSERT INTO product_instance_aud (id, version, updated_at, data, client_id, type)"
+    " VALUES (%s, 7, %s, '{}', '', 1)"
+)
+WAITING = "SELECT 1 FROM pg_locks WHERE NOT granted"
 
 
 def test_a_row_is_the_message(ingested: Ingested) -> None:
@@ -288,16 +294,12 @@ def test_a_refused_row_has_no_search_keys(ingested: Ingested) -> None:
     lane = Lane(0)
     lane.begin(Limits(1_000, 1 << 30))
     claims = {source.kafka: claim for source, claim in ingested.claims.items()}
-    insert = (
-        "INSERT INTO product_instance_aud (id, version, updated_at, data, client_id, type)"
-        " VALUES ('b', 7, %s, '{}', '', 1)"
-    )
     ingested.fill(lane.filling, value(id="a", data={"number": "N-2"}), value(id="b"))
     with ThreadPoolExecutor(1) as pool, connect() as other:
         with other.transaction():
-            other.execute(insert, (NOW,))
+            other.execute(INSERT, ("b", NOW))
             written = pool.submit(ingested.store, lane.launch(claims, 1, 0).batch)
-            until(lambda: query("SELECT 1 FROM pg_locks WHERE NOT granted"), "it does not wait")
+            until(lambda: query(WAITING), "it does not wait")
             ingested.fill(lane.filling, value(id="a", version=8, data={"number": "N-2"}))
         assert [each.reason for each in written.result(30).rejects] == [Reason.DIVERGENT] * 2
     lane.flight = None
@@ -379,18 +381,13 @@ def test_two_writers_that_wait_for_each_other(ingested: Ingested) -> None:
     batch is written again."""
     ingested.write(value(id="first"))  # its day exists now
     batch = ingested.batch(value(id="a"), value(id="z"))
-    insert = (
-        "INSERT INTO product_instance_aud (id, version, updated_at, data, client_id, type)"
-        " VALUES (%s, 7, %s, '{}', '', 1)"
-    )
-    waiting = "SELECT 1 FROM pg_locks WHERE NOT granted"
     with ThreadPoolExecutor(1) as pool, connect() as other:
         with suppress(DeadlockDetected), other.transaction(force_rollback=True):
-            other.execute(insert, ("z", NOW))
+            other.execute(INSERT, ("z", NOW))
             writer = RetryingWriter(ingested.writer)
             written = pool.submit(writer.write, batch, ingested.claims, {})
-            until(lambda: query(waiting), "the writer does not wait")
-            other.execute(insert, ("a", NOW))
+            until(lambda: query(WAITING), "the writer does not wait")
+            other.execute(INSERT, ("a", NOW))
         assert sum(written.result(30).stored.values()) == 2
     assert ids() == ["a", "first", "z"]
     assert faults() == []

@@ -23,6 +23,7 @@ from outbox.inbox.worker import Away, Worker
 from tests.outbox import relays
 from tests.outbox.consumers import effects, message, put, states, work, worker
 from tests.outbox.shop.inbox import SKIPPED, TWIN, event
+from tests.outbox.test_write import in_threads
 
 
 def test_effect_and_key_are_committed_together(service: str) -> None:
@@ -224,11 +225,7 @@ def test_a_consumer_that_is_frozen_holds_nobody_up(service: str) -> None:
 def test_many_workers_share_and_keep_the_order(service: str) -> None:
     for batch in range(4):
         put(*(message(batch * 50 + n, f"K{n % 7}") for n in range(50)))
-    threads = [threading.Thread(target=in_a_thread) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    in_threads([in_a_thread] * 4)
     by_key: dict[str, list[int]] = {}
     for key, n in effects():
         by_key.setdefault(key, []).append(n)

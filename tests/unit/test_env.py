@@ -51,18 +51,10 @@ def test_a_wrong_value_is_named(name: str, value: str, reason: str) -> None:
     assert reason in str(caught.value)
 
 
-@pytest.mark.parametrize(
-    "name, value, said",
-    [
-        ("ANNALS_TRUSTED_PROXIES", "0.0.0.0/0", "everybody would be trusted"),
-        ("ANNALS_TRUSTED_PROXIES", "0.0.0.0/1,128.0.0.0/1", "everybody would be trusted"),
-    ],
-)
-def test_the_start_refuses(
-    name: str, value: str, said: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv(name, value)
-    with pytest.raises(SystemExit, match=said):
+@pytest.mark.parametrize("everybody", ["0.0.0.0/0", "0.0.0.0/1,128.0.0.0/1"])
+def test_the_start_refuses(everybody: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ANNALS_TRUSTED_PROXIES", everybody)
+    with pytest.raises(SystemExit, match="everybody would be trusted"):
         start.checked_settings(["migrate"])
 
 
