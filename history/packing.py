@@ -12,7 +12,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
-from itertools import groupby, islice
+from itertools import groupby, islice, zip_longest
 from operator import itemgetter
 from typing import Any, Final, LiteralString, TypeAlias
 
@@ -265,12 +265,12 @@ class _Rewrite:
         self, rows: Sequence[Row], made: Iterable[Made], dictionary: Dictionary | None
     ) -> None:
         """Raises WrongRowsError unless these rows and blocks have the versions of a document."""
-        found = [
+        found = (  # one block at a time: all of a document may be large
             each
             for row, block in made
             for each in ([row] if block is None else expand(row, block, dictionary))
-        ]
-        if found != rows:
+        )
+        if any(one != other for one, other in zip_longest(found, rows)):
             raise self._wrong()
 
     def _rows(self, connection: Connection, place: DayTable) -> Generator[Row]:

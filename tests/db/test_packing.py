@@ -2,6 +2,7 @@
 
 import io
 import json
+import tracemalloc
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, date, datetime, time, timedelta
 from itertools import islice
@@ -207,6 +208,17 @@ def test_what_is_not_as_it_was_is_never_swapped_in(
     [(_, said)] = outcome.broken  # goes on to no other table
     assert f"{DAY} stays as it is" in said
     assert (rows(plain, ROOT), blocks(plain), blocks(plain, TASK)) == (before, [], [])
+
+
+def test_a_document_with_many_large_versions_is_not_in_memory_twice() -> None:
+    versions = [("a", n, n, "top-crm", None, 1, b'"%0200000d"' % n) for n in range(40)]
+    made = list(map(form.Packer(None).pack, form.cut(versions)))
+    with raw() as plain:
+        tracemalloc.start()
+        packing._Rewrite(plain, ROOT, DAY, 0, lambda _: None)._compare(versions, made, None)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 2_000_000 < sum(len(row[-1]) for row in versions)
 
 
 def test_a_day_in_use_and_one_that_the_disk_cannot_hold_twice_are_not_begun(
