@@ -172,7 +172,10 @@ def advance(connection: Connection, moves: Sequence[Move]) -> None:
 _HEARTBEAT = """
 WITH mine AS (
     SELECT l.topic, l.topic_id, l.partition, v.high,
-        now() - make_interval(secs => %s::float8) AS checked,
+        CASE WHEN v.answered OR NOT EXISTS (SELECT FROM ingest_ledger other
+                WHERE other.topic = l.topic AND other.partition = l.partition
+                AND other.checked_at > l.checked_at)
+            THEN now() - make_interval(secs => %s::float8) END AS checked,
         CASE WHEN v.high IS NULL OR NOT v.answered THEN l.end_known_at
             ELSE greatest(l.end_known_at, now() - make_interval(secs => %s::float8)) END AS known
     FROM unnest(%s::text[], %s::text[], %s::int[], %s::bigint[], %s::bigint[], %s::bool[])
@@ -244,7 +247,8 @@ def heartbeat(
     """Record that a consumer holds these partitions, and each one's end offset (None: not known).
     seen_at: the time.monotonic() at which the ends of `answered` (None: all) were known for
     certain; None: it is not known. given_at: that of the beat; None: now. A late beat never looks
-    newer than a claim made since. A row that a write has locked is passed over."""
+    newer than a claim made since, nor does one that no broker answered of a topic that was made
+    again. A row that a write has locked is passed over."""
     if not ends:
         return
     now = time.monotonic()
