@@ -177,6 +177,8 @@ def _movers(source: list[int]) -> set[int]:
 
 
 def _by_value(old: Items, new: Items, keys: tuple[str, ...], similarity: Similarity) -> Alignment:
+    if old == new:  # to Python, which takes 1.0 as 1: each is compared with the one in its place
+        return Alignment([*range(len(new))], [], set(), range(len(new)))
     head, tail = _equal_ends(old, new)
     old_end, new_end = len(old) - tail, len(new) - tail
     source = [*range(head), *[-1] * (new_end - head), *range(old_end, len(old))]
