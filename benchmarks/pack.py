@@ -22,6 +22,7 @@ from rich.table import Table
 
 from annals.demo.simulator import stream
 from annals.embedded.process import free_ports
+from annals.management import packing_days
 from benchmarks.harness import (
     HOST,
     Harness,
@@ -138,7 +139,7 @@ def _again(messages: int) -> Figures:
             plain.execute("TRUNCATE ingest_ledger")
         bench.next_round()
         [again] = bench.consume()
-        beside = _beside(bench, start.date() + timedelta(days=4))
+        beside = _beside(bench, start.date() - timedelta(days=9))
     if (new["stored"], again["stored"]) != (messages, 0):
         raise RuntimeError(f"{new['stored']} and then {again['stored']} messages were stored")
     return {
@@ -150,8 +151,12 @@ def _again(messages: int) -> Figures:
 
 def _beside(bench: Harness, day: date) -> Figures:
     """Milliseconds within which 99 of 100 writes end, while RATE messages a second come: alone, and
-    while this day is packed and unpacked all the time."""
+    while this day is packed at the rate of maintain."""
     [port] = free_ports([None])
+    with bench.connect() as plain:
+        days.create(plain, ROOT.table, day)
+        _store(plain, _alike(_histories(), day, 9, BESIDE_S * packing_days.RATE))
+        plain.execute("VACUUM (ANALYZE)")
     bench.next_round()
     consumer = bench.start_consumer(None, "--metrics-port", str(port))
     producer = bench.producer()
@@ -171,9 +176,8 @@ def _beside(bench: Harness, day: date) -> Figures:
             before = _writes(port)
             sender = threading.Thread(target=send, args=(BESIDE_S,))
             sender.start()
-            while name == "beside" and sender.is_alive():
-                packing.unpack(plain, ROOT, day)
-                packing.pack(plain, ROOT, day)
+            if name == "beside":
+                packing.pack(plain, ROOT, day, rate=packing_days.RATE)
             sender.join()
             found[name] = _p99(before, _writes(port))
     consumer.terminate()
