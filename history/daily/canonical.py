@@ -46,14 +46,6 @@ def order(connection: Connection, rows: DayRows) -> sql.SQL:
     return sql.SQL(", ".join(parts))
 
 
-def once(entity: Entity, table: sql.Composable) -> sql.Composed:
-    """The rows of a table that is on this server, each with the text of its document, which is then
-    made once, however often `fields` and `encoded` name it."""
-    names = ["data::text AS data" if name == "data" else name for name in columns(entity)]
-    selected = ", ".join([*names, *stored.BLOCK])
-    return sql.SQL("(SELECT {} FROM {} OFFSET 0) AS made").format(sql.SQL(selected), table)
-
-
 def encode(row: Sequence[Any]) -> bytes:
     """The canonical bytes of one row, selected with `fields`; a text may be given as its bytes."""
     parts = []
@@ -147,7 +139,7 @@ def versions(
     Raises DamagedBlockError."""
     by = order(connection, entity) if ordered else None
     packed = _with_text if data == "text" else None
-    return stream(connection, entity, source, fields(entity), (data,), by, packed)
+    return _stream(connection, entity, source, fields(entity), data, by, packed)
 
 
 def hashes(
@@ -162,7 +154,7 @@ def hashes(
             sql.SQL(", ".join(parts)), encoded(rows)
         )
         by = order(connection, rows)
-        for row in stream(connection, rows, source, plain, ("bytea",), by, _hashed):
+        for row in _stream(connection, rows, source, plain, "bytea", by, _hashed):
             yield row[0], row[1], row[-1]
         return
     query = sql.SQL(
@@ -173,18 +165,17 @@ def hashes(
         yield from copy.rows()
 
 
-def stream(
+def _stream(
     connection: Connection,
     entity: Entity,
     source: sql.Composable,
     select: sql.Composable,
-    last: Sequence[str],
+    last: str,
     by: sql.Composable | None,
     packed: Callable[[Row], Row] | None = None,
 ) -> Generator[Row]:
-    """As `versions`. select: of plain rows: `fields` but for the document, then what has the types
-    `last`; a version of a block has its document as the last, and becomes what packed makes of
-    it."""
+    """As `versions`. select: of plain rows: `fields` but for the document, then what has the type
+    `last`; a version of a block has its document there, and becomes what packed makes of it."""
     query = sql.SQL("COPY (SELECT {}, {} FROM {}{}) TO STDOUT (FORMAT BINARY)").format(
         select,
         sql.SQL(", ".join(stored.BLOCK)),
@@ -195,7 +186,7 @@ def stream(
     child = () if entity.parent is None else ("text",)
     with connection.cursor() as cursor, cursor.copy(query) as copy:
         copy.set_types(
-            ["text", "int4", "int8", "text", "text", "int4", *child, *last, *stored.TYPES]
+            ["text", "int4", "int8", "text", "text", "int4", *child, last, *stored.TYPES]
         )
         yield from stored.logical(entity.table, copy.rows(), packed)
 
