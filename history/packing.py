@@ -52,7 +52,7 @@ LATE_SHARE: Final = 0.01
 # A dictionary is trained anew when a day got larger by this share than the first one with it.
 WORSE: Final = 1.1
 SAMPLES: Final = 4_000
-ROWS_AT_ONCE: Final = 10_000  # until the next report
+ROWS_AT_ONCE: Final = 500  # until the next report, and the next pause
 _EPOCH: Final = 946_684_800_000_000  # of COPY's moments: 2000, in microseconds since 1970
 
 
