@@ -246,7 +246,7 @@ _BY_BLOCK = """(
         %(highs)s::timestamptz[], %(ends)s::timestamptz[]) AS span(of, low, high, next_day)
     JOIN {table} ON id = of AND updated_at >= low AND updated_at < next_day AND packed IS NOT NULL
         AND high >= {oldest}
-    WHERE updated_at >= %(first)s AND updated_at < %(end)s
+    WHERE updated_at >= %(first)s AND updated_at < %(end)s OFFSET 0
 )"""
 # All of a block together, so that it is sent once.
 _BLOCK_BY_BLOCK = "min(place) OVER (PARTITION BY id, stored_at, stored_version), place"
@@ -356,5 +356,6 @@ def documents(entity: Entity, blocks: bool) -> str:
     """The statement of versions by their keys: as far as a row has the key, or those in blocks."""
     rows, ordered = sql(_BY_ROW, entity), "place"
     if blocks:
-        rows, ordered = stored.versions(entity, sql(_BY_BLOCK, entity)), _BLOCK_BY_BLOCK
+        versions = stored.versions(entity, sql(_BY_BLOCK, entity))
+        rows, ordered = f"(SELECT * FROM {versions} AS each OFFSET 0)", _BLOCK_BY_BLOCK
     return sql(_DOCUMENTS, entity, rows=rows, ordered=ordered)
