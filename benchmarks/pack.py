@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 import re
 import resource
-import threading
 import time
 import urllib.request
 from collections.abc import Iterator, Mapping, Sequence

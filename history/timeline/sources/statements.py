@@ -248,6 +248,8 @@ _BY_BLOCK = """(
         AND high >= {oldest}
     WHERE updated_at >= %(first)s AND updated_at < %(end)s OFFSET 0
 )"""
+# Each OFFSET 0: unpacked once, not once for each version that is wanted.
+_EACH = "(SELECT * FROM {versions} AS one OFFSET 0)"
 # All of a block together, so that it is sent once.
 _BLOCK_BY_BLOCK = "min(place) OVER (PARTITION BY id, stored_at, stored_version), place"
 
@@ -356,6 +358,6 @@ def documents(entity: Entity, blocks: bool) -> str:
     """The statement of versions by their keys: as far as a row has the key, or those in blocks."""
     rows, ordered = sql(_BY_ROW, entity), "place"
     if blocks:
-        versions = stored.versions(entity, sql(_BY_BLOCK, entity))
-        rows, ordered = f"(SELECT * FROM {versions} AS each OFFSET 0)", _BLOCK_BY_BLOCK
+        found = stored.versions(entity, sql(_BY_BLOCK, entity))
+        rows, ordered = _EACH.format(versions=found), _BLOCK_BY_BLOCK
     return sql(_DOCUMENTS, entity, rows=rows, ordered=ordered)
