@@ -1,11 +1,14 @@
 """Calls to other servers: bounded in time and size, and never redirected."""
 
 import time
+from collections.abc import Collection
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import requests
 from urllib3.exceptions import HTTPError
+
+from history.failure.complaints import FileError, read_text
 
 CHUNK: Final = 65_536
 
@@ -14,23 +17,37 @@ class TooLargeError(Exception):
     """The answer is larger than it may be."""
 
 
-class TokenError(Exception):
-    """The file of a token has none, or cannot be read. The message quotes nothing of it."""
-
-
 def token(file: Path) -> str:
-    """The Bearer token in a file. Raises TokenError."""
-    try:
-        found = file.read_text(encoding="ascii").strip()
-    except (OSError, ValueError) as error:
-        text = f"the file of the token cannot be read ({type(error).__name__})"
-        raise TokenError(text) from None
-    if not found or not found.isprintable() or " " in found:
-        raise TokenError("the file of the token has no token")
+    """The Bearer token in a file. Raises FileError, which quotes nothing of it."""
+    found = read_text(file).strip()
+    if not (found.isascii() and found.isprintable()) or not found or " " in found:
+        raise FileError(f"{file} has no token")
     return found
 
 
 class Session(requests.Session):
+    """Calls to one server. ca_file: who signs its certificate; None: who signs all others."""
+
+    def __init__(self, ca_file: Path | None = None) -> None:
+        super().__init__()
+        self._verify = str(ca_file) if ca_file else True
+
+    def ask(
+        self,
+        method: str,
+        address: str,
+        most: int,
+        until: float,
+        statuses: Collection[int] = (200,),
+        **options: Any,
+    ) -> tuple[int, bytes]:
+        """The status of an answer, and its body if the status is one of these. most, until: as in
+        body(), which says what this raises."""
+        options |= {"verify": self._verify, "allow_redirects": False, "stream": True}
+        with self.request(method, address, **options) as answer:
+            wanted = answer.status_code in statuses
+            return answer.status_code, body(answer, most, until) if wanted else b""
+
     def get_redirect_target(self, resp: requests.Response) -> None:
         """None: requests reads the whole body of a redirect, however large, also of one that it is
         not to follow and of an answer that is to be streamed."""

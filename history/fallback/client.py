@@ -8,7 +8,7 @@ import logging
 import threading
 import time
 from dataclasses import dataclass
-from datetime import UTC, date
+from datetime import UTC
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import Final, TypeAlias
@@ -19,7 +19,7 @@ from django.conf import settings
 
 from history import metrics
 from history.base import clock, http_call
-from history.failure.complaints import Complaint
+from history.failure.complaints import Complaint, FileError
 from history.fallback.answer import (
     OldVersion,
     Subject,
@@ -63,95 +63,57 @@ class Service:
             return f"{base}/applications/{id}/history"
         return f"{base}/history/{subject.kind.name}/{id}"
 
-    def headers(self) -> dict[str, str]:
-        """Raises OldServiceError if the token cannot be read."""
-        found = {"Accept": "application/json", "Accept-Encoding": "identity"}
+    def session(self) -> http_call.Session:
+        """Raises FileError if the token cannot be read."""
+        made = http_call.Session(self.ca_file)
+        # No proxy, no .netrc: the token goes to this address and nowhere else.
+        made.trust_env = False
+        made.headers["Accept"] = "application/json"
         if self.token_file is not None:
-            try:
-                found["Authorization"] = f"Bearer {http_call.token(self.token_file)}"
-            except http_call.TokenError as error:
-                raise OldServiceError(str(error)) from None
-        return found
+            made.headers["Authorization"] = f"Bearer {http_call.token(self.token_file)}"
+        return made
 
 
 def service() -> Service | None:
-    """The old service; None where there is none, or its last day is over."""
+    """The old service; None where there is none, or its last day is over, in UTC."""
     given = settings.ANNALS
-    if not given.fallback_url or over(given.fallback_until):
+    until = given.fallback_until
+    if not given.fallback_url or (until and clock.now().astimezone(UTC).date() > until):
         return None
     url = given.fallback_url.rstrip("/")
     return Service(url, given.fallback_seconds, given.fallback_token_file, given.fallback_ca_file)
-
-
-def over(until: date | None) -> bool:
-    """Whether this last day is over, in UTC."""
-    return until is not None and clock.now().astimezone(UTC).date() > until
 
 
 def fetch(service: Service, subject: Subject, seconds: float) -> list[OldVersion]:
     """All versions of a timeline, each number of an entity once, in the order of the answer.
     Raises OldServiceError, WrongAnswerError."""
     found: dict[tuple[str, str, int], OldVersion] = {}
-    seen: set[str] = set()
-    left, until = MOST_BYTES, time.monotonic() + seconds
+    address, left, until = service.address(subject), MOST_BYTES, time.monotonic() + seconds
     parameters = {"pageSize": str(PAGE_SIZE), "order": "desc", "include": "entity"}
     try:
-        with http_call.Session() as session:
-            # No proxy, no .netrc: the token goes to this address and nowhere else.
-            session.trust_env = False
+        with service.session() as session:
             while True:
-                body = _body(session, service, subject, parameters, (until, left))
-                if body is None:
+                asked = {"params": parameters, "timeout": until - time.monotonic()}
+                status, body = session.ask("GET", address, left, until, (200, 404), **asked)
+                if status == 404 and says_nothing_there(body):
                     return list(found.values())
+                if status != 200:
+                    raise OldServiceError(f"it answers {status}")
                 left -= len(body)
-                page = part(body, subject)
+                page, known = part(body, subject), len(found)
                 for each in page.versions:
                     found.setdefault((each.entity.name, each.id, each.version), each)
                 if page.next_token is None:
                     return list(found.values())
-                if page.next_token in seen or not page.versions:
+                if len(found) == known:
                     raise WrongAnswerError("its pages do not end")
-                seen.add(page.next_token)
                 parameters["pageToken"] = page.next_token
     except http_call.TooLargeError:
         raise WrongAnswerError(f"it answers more than {MOST_BYTES:,} bytes") from None
+    except FileError as error:
+        raise OldServiceError(str(error)) from None
     except (requests.RequestException, OSError, ValueError) as error:
         raise OldServiceError(f"it does not answer ({type(error).__name__})") from None
-
-
-def _body(
-    session: requests.Session,
-    service: Service,
-    subject: Subject,
-    parameters: dict[str, str],
-    limits: tuple[float, int],
-) -> bytes | None:
-    """The body of one page; None where there is nothing. limits: until when, and bytes."""
-    until, most = limits
-    seconds = until - time.monotonic()
-    if seconds <= 0:
-        raise requests.Timeout
-    with session.get(
-        service.address(subject),
-        params=parameters,
-        headers=service.headers(),
-        timeout=seconds,
-        verify=str(service.ca_file) if service.ca_file else True,
-        allow_redirects=False,
-        stream=True,
-    ) as answer:
-        if answer.headers.get("Content-Encoding", "identity") != "identity":
-            raise OldServiceError("it compresses its answer, which was not asked for")
-        if answer.is_redirect or 300 <= answer.status_code < 400:
-            raise OldServiceError("it redirects, which is not followed")
-        if answer.status_code not in (200, 404):
-            raise OldServiceError(f"it answers {answer.status_code}")
-        body = http_call.body(answer, most, until)
-        if answer.status_code == 200:
-            return body
-        if says_nothing_there(body):
-            return None
-        raise OldServiceError("it answers 404 and does not say that the document is unknown")
 
 
 class Breaker:
@@ -196,21 +158,25 @@ _ANSWERED, _FAILED, _CUT = (
 )
 
 _places = threading.BoundedSemaphore(PLACES)
-
-
 Outcome: TypeAlias = list[OldVersion] | WrongAnswerError | OldServiceError
 
 
 def call(service: Service, subject: Subject, seconds: float) -> list[OldVersion] | None:
     """The versions of a timeline; None where the old service fails, or is not called now."""
-    if seconds <= 0 or not _places.acquire(blocking=False):
+    place = seconds > 0 and _places.acquire(blocking=False)
+    if not place or not BREAKER.allows(time.monotonic()):
+        if place:
+            _places.release()
         _CUT.inc()
         return None
-    if not BREAKER.allows(time.monotonic()):
-        _places.release()
-        _CUT.inc()
-        return None
-    found = _fetched(service, subject, seconds)
+    done: SimpleQueue[Outcome] = SimpleQueue()
+    # In a thread of its own: nothing else can leave a call that does not end.
+    asked = (done, service, subject, seconds)
+    threading.Thread(target=_put, args=asked, daemon=True).start()
+    try:
+        found = done.get(timeout=seconds + GRACE_SECONDS)
+    except Empty:
+        found = OldServiceError("it does not answer in time")
     if isinstance(found, OldServiceError):
         BREAKER.failed(time.monotonic())
     else:  # one broken document cuts the others off from nothing
@@ -223,23 +189,12 @@ def call(service: Service, subject: Subject, seconds: float) -> list[OldVersion]
     return found
 
 
-def _fetched(service: Service, subject: Subject, seconds: float) -> Outcome:
-    """As fetch(), in a thread of its own: nothing else can leave a call that does not end."""
-    done: SimpleQueue[Outcome] = SimpleQueue()
-
-    def call() -> None:
-        found: Outcome
-        try:
-            found = fetch(service, subject, seconds)
-        except (WrongAnswerError, OldServiceError) as error:
-            found = error
-        except BaseException as error:
-            found = OldServiceError(f"the call failed ({type(error).__name__})")
-        _places.release()
-        done.put(found)
-
-    threading.Thread(target=call, daemon=True).start()
+def _put(done: SimpleQueue[Outcome], service: Service, subject: Subject, seconds: float) -> None:
     try:
-        return done.get(timeout=seconds + GRACE_SECONDS)
-    except Empty:
-        return OldServiceError("it does not answer in time")
+        found: Outcome = fetch(service, subject, seconds)
+    except (WrongAnswerError, OldServiceError) as error:
+        found = error
+    except BaseException as error:
+        found = OldServiceError(f"the call failed ({type(error).__name__})")
+    _places.release()
+    done.put(found)

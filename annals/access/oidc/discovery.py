@@ -148,25 +148,15 @@ class Discovery:
     def ask(self, method: str, address: str, **options: Any) -> dict[str, Any]:
         """The JSON object that the provider answers. Raises ProviderDownError."""
         until = time.monotonic() + CONNECT_SECONDS + READ_SECONDS
+        options["timeout"] = (CONNECT_SECONDS, READ_SECONDS)
         try:
-            with (
-                http_call.Session() as session,
-                session.request(
-                    method,
-                    address,
-                    timeout=(CONNECT_SECONDS, READ_SECONDS),
-                    verify=str(self.provider.ca_file) if self.provider.ca_file else True,
-                    allow_redirects=False,
-                    stream=True,
-                    **options,
-                ) as answer,
-            ):
-                body = http_call.body(answer, LONGEST_ANSWER, until)
-                if answer.status_code == 400:
-                    raise ProviderRefusesError(f"{address} answers 400")
-                if answer.status_code != 200:
-                    raise ProviderDownError(f"{address} answers {answer.status_code}")
-                found = msgspec.json.decode(body)
+            with http_call.Session(self.provider.ca_file) as session:
+                status, body = session.ask(method, address, LONGEST_ANSWER, until, **options)
+            if status == 400:
+                raise ProviderRefusesError(f"{address} answers 400")
+            if status != 200:
+                raise ProviderDownError(f"{address} answers {status}")
+            found = msgspec.json.decode(body)
         except http_call.TooLargeError:
             raise ProviderDownError(f"{address} answers too much") from None
         except (requests.RequestException, ValueError, RecursionError) as error:
