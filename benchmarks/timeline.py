@@ -30,8 +30,8 @@ from history import timeline
 from history.documents.exactjson import loads
 from history.entities import root
 from history.timeline import ApplicationQuery, Filters, Query, Sort
-from history.timeline.row import LAST, Key
 from history.timeline.sources.tables import Tables
+from history.versions import LAST, Key
 
 ROOT = root()
 READER = timeline.on_host()

@@ -1,7 +1,8 @@
 """Prints how reading is built: `python scripts/reading.py [ROOT]`. See docs/structure.md.
 
-Reading is history/timeline with the old service, need-to-know, the masks of a reader and the
-archive's reader. Only the standard library is used, so that it measures an older commit too.
+Reading is history/timeline with the old service, need-to-know, the masks of a reader, the
+archive's reader and the rows that all of these give. Only the standard library is used, so that it
+measures an older commit too.
 """
 
 import ast
@@ -18,6 +19,7 @@ READING = (
     "history.need_to_know",
     "history.masking.viewer",
     "history.archive.read",
+    "history.versions",
 )
 PAGE = ("history.timeline.pages", "history.timeline.page")
 DISTRIBUTED = re.compile(r"\b(apart|distribution\.active)\(")

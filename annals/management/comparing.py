@@ -23,20 +23,13 @@ from history.database import prepared
 from history.documents.exactjson import dumps
 from history.entities import Entity, root
 from history.failure.complaints import FileError, read_text
-from history.fallback import (
-    OldServiceError,
-    OldVersion,
-    Service,
-    Subject,
-    WrongAnswerError,
-    service,
-)
+from history.fallback import OldServiceError, Service, WrongAnswerError, service
 from history.fallback.client import fetch
 from history.management.progress import progress
 from history.record import ID_LENGTH
 from history.timeline import Reader, absence
 from history.timeline.compose import identity
-from history.timeline.row import VersionRow, parse
+from history.versions import Subject, VersionRow, parse
 
 # Versions of the last minutes may still be on their way to one of the two.
 SETTLE: Final = timedelta(minutes=5)
@@ -101,7 +94,7 @@ class ComparedCounts:
         return bool(self.versions[Verdict.EQUAL]) and not self.unavailable and not self.faults
 
 
-def compare(stored: Stored, theirs: Sequence[OldVersion], kept: datetime) -> Iterator[Compared]:
+def compare(stored: Stored, theirs: Sequence[VersionRow], kept: datetime) -> Iterator[Compared]:
     """Each version of one application, in no order. kept: what is older may be gone here."""
     there = {(each.entity, each.id, each.version): each for each in theirs}
     settled = clock.now() - SETTLE
@@ -122,7 +115,7 @@ def compare(stored: Stored, theirs: Sequence[OldVersion], kept: datetime) -> Ite
             yield min((_both(row, old) for row in ours), key=lambda it: (len(it.paths), it.clocks))
 
 
-def _both(row: VersionRow, old: OldVersion) -> Compared:
+def _both(row: VersionRow, old: VersionRow) -> Compared:
     around = {
         "type": (row.type, old.type),
         "clientId": (row.client_id, old.client_id),

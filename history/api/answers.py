@@ -13,7 +13,6 @@ from rest_framework.renderers import BaseRenderer
 from history.complete_to import Completeness
 from history.diff import Maybe
 from history.documents.exactjson import dumps
-from history.fallback import AskedState
 from history.people import Author
 from history.timeline import (
     BlamedLeaf,
@@ -26,6 +25,7 @@ from history.timeline import (
     Version,
     budget,
 )
+from history.timeline.query import AskedState
 
 # missingVersions lists at most this many, the newest ones; missingCount is exact.
 MISSING_LISTED = 1000

@@ -19,12 +19,11 @@ from history.api.errors import VARY, UnknownEntityError
 from history.api.parameters import TOKEN_LENGTH, Parameters, one_of
 from history.base.language import language_of
 from history.entities import BY_NAME, ENTITIES, Entity
-from history.fallback import AskedState
 from history.fallback.client import PAUSE_SECONDS
 from history.record import AUTHOR_LENGTH, CLIENT_ID_LENGTH, MAX_VERSION, ChangeType
 from history.requests import accesses, worker_shares
 from history.timeline import BadParameterError, Filters, Include, Order, Reader
-from history.timeline.query import DEFAULT_PAGE_SIZE, MAX_PAGE_SIZE
+from history.timeline.query import DEFAULT_PAGE_SIZE, MAX_PAGE_SIZE, AskedState
 
 # What came of asking the old service; also on errors.
 OLD_SERVICE = "X-Annals-Fallback"

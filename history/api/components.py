@@ -3,11 +3,11 @@
 from history import trace
 from history.api.json_schema import Schema, list_of, nullable, object_of, one_of, ref, said
 from history.entities import BY_NAME
-from history.fallback import AskedState
 from history.models import FieldLabel, Person
 from history.reasons import REASONS
 from history.record import MAX_VERSION, ChangeType
 from history.timeline import Absence
+from history.timeline.query import AskedState
 
 TEXT: Schema = {"type": "string"}
 NUMBER: Schema = {"type": "integer", "minimum": 0, "maximum": MAX_VERSION}

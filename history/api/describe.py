@@ -16,10 +16,9 @@ from history.api.components import COUNT, KIND, NUMBER, OFFSET, TYPE
 from history.api.json_schema import Schema, object_of, one_of, ref
 from history.api.parameters import TOKEN_LENGTH
 from history.entities import BY_TOPIC, SEARCH_VALUE_LENGTH
-from history.fallback import AskedState
 from history.record import AUTHOR_LENGTH, CLIENT_ID_LENGTH, ID_LENGTH
 from history.timeline import Order, Sort
-from history.timeline.query import DEFAULT_PAGE_SIZE, MAX_PAGE_SIZE
+from history.timeline.query import DEFAULT_PAGE_SIZE, MAX_PAGE_SIZE, AskedState
 
 V = TypeVar("V", bound=type[Call])
 

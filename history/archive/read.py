@@ -3,7 +3,6 @@
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
-from typing import Any, TypeAlias
 
 import pyarrow as pa
 
@@ -14,15 +13,12 @@ from history.daily.canonical import columns
 from history.documents.jsonb import from_store, shortened
 from history.entities import Entity
 from history.models import ArchivedDay
+from history.versions import VersionRow
 
 READERS = 8
 
-# A version by the names of its columns; product_instance_id: None where the kind has none.
-# data: the snapshot as JSON text in UTF-8, as history.documents.jsonb.shortened gives it.
-ArchivedVersion: TypeAlias = dict[str, Any]
 
-
-def versions(store: Store, entity: Entity, id_: str) -> list[ArchivedVersion]:
+def versions(store: Store, entity: Entity, id_: str) -> list[VersionRow]:
     """The archived versions of one entity, those of restored days too. Opens only files and row
     groups that may hold the id. Raises OSError if the archive does not answer, ArchiveError if a
     file is broken."""
@@ -45,7 +41,7 @@ def _listed(entity: Entity, id_: str) -> list[str]:
     return [each["name"] for day in days for each in day if each["first"] <= id_ <= each["last"]]
 
 
-def _of(store: Store, name: str, entity: Entity, id_: str) -> Iterator[ArchivedVersion]:
+def _of(store: Store, name: str, entity: Entity, id_: str) -> Iterator[VersionRow]:
     try:
         with store.open(name) as file:
             if groups := parquet.groups_of(file, id_):
@@ -56,8 +52,8 @@ def _of(store: Store, name: str, entity: Entity, id_: str) -> Iterator[ArchivedV
         raise ArchiveError(f"{name}: {error}") from error
 
 
-def _version(entity: Entity, row: parquet.Row) -> ArchivedVersion:
+def _version(entity: Entity, row: parquet.Row) -> VersionRow:
     named = {"product_instance_id": None, **dict(zip(columns(entity), row, strict=True))}
     named["updated_at"] = EPOCH + timedelta(microseconds=named["updated_at"])
     named["data"] = shortened(from_store(named["data"].encode()))
-    return named
+    return VersionRow(**named, entity=entity)

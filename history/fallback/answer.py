@@ -4,14 +4,13 @@ WrongAnswerError   it is not the timeline that was asked for
 """
 
 from datetime import UTC, datetime
-from enum import Enum
 from typing import Annotated, Final, Literal, NamedTuple
 
 import msgspec
 from msgspec import Meta
 
 from history.documents.jsonb import can_be_stored, shortened
-from history.entities import BY_NAME, ROOT, Entity
+from history.entities import BY_NAME, ROOT
 from history.record import (
     AUTHOR_LENGTH,
     CLIENT_ID_LENGTH,
@@ -19,42 +18,13 @@ from history.record import (
     MAX_VERSION,
     ChangeType,
 )
+from history.versions import Named, Subject, VersionRow
 
 TOKEN_LENGTH: Final = 8_000
 
 
 class WrongAnswerError(Exception):
     """The message says what is wrong and quotes nothing of the answer."""
-
-
-class AskedState(Enum):
-    """What came of the questions of one request."""
-
-    ANSWERED = "answered"
-    FAILED = "failed"  # of at least one
-
-
-class Subject(NamedTuple):
-    """What a timeline is of: an entity, or (kind None) an application with all its children."""
-
-    kind: Entity | None
-    id: str
-
-
-class OldVersion(NamedTuple):
-    """One version of the old service. updated_at: aware, UTC. data: the snapshot as JSON text in
-    UTF-8, as it came. product_instance_id: None for an application, and for a child if the answer
-    does not say it."""
-
-    entity: Entity
-    id: str
-    version: int
-    updated_at: datetime
-    type: int
-    client_id: str
-    author: str | None
-    product_instance_id: str | None
-    data: bytes
 
 
 # In names no NUL: PostgreSQL is asked for them.
@@ -97,7 +67,7 @@ class _Failure(msgspec.Struct, frozen=True):
 class AnswerPage(NamedTuple):
     """One page. next_token: None on the last one."""
 
-    versions: list[OldVersion]
+    versions: list[VersionRow]
     next_token: str | None
 
 
@@ -121,7 +91,8 @@ def says_nothing_there(body: bytes) -> bool:
     return found.error.code not in ("unknown_address", "unknown_entity")
 
 
-def _version(row: _Row, subject: Subject) -> OldVersion:
+def _version(row: _Row, subject: Subject) -> VersionRow:
+    """With its application as the answer says it; None for a child of which it does not."""
     entity, id = _whose(row, subject)
     application = None if entity.parent is None else row.product_instance_id
     if subject.kind is None and entity.parent is not None:
@@ -129,20 +100,14 @@ def _version(row: _Row, subject: Subject) -> OldVersion:
             raise WrongAnswerError("it has a version of another application")
         application = subject.id
     change = ChangeType[row.type]
-    return OldVersion(
-        entity=entity,
-        id=id,
-        version=row.version,
-        updated_at=_moment(row.updated_at),
-        type=int(change),
-        client_id=row.client_id,
-        author=row.author or None,
-        product_instance_id=application,
-        data=_snapshot(bytes(row.entity), change),
+    data = _snapshot(bytes(row.entity), change)
+    return VersionRow(
+        *(row.version, _moment(row.updated_at), int(change), row.client_id, row.author or None),
+        *(application, data, id, entity, True),
     )
 
 
-def _whose(row: _Row, subject: Subject) -> tuple[Entity, str]:
+def _whose(row: _Row, subject: Subject) -> Named:
     """The kind and the id of a version, which are those that were asked for."""
     if subject.kind is None:
         entity = BY_NAME.get(row.kind or "")

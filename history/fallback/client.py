@@ -20,13 +20,8 @@ from django.conf import settings
 from history import metrics
 from history.base import clock, http_call
 from history.failure.complaints import Complaint, FileError
-from history.fallback.answer import (
-    OldVersion,
-    Subject,
-    WrongAnswerError,
-    part,
-    says_nothing_there,
-)
+from history.fallback.answer import WrongAnswerError, part, says_nothing_there
+from history.versions import Subject, VersionRow
 
 log = logging.getLogger(__name__)
 
@@ -84,10 +79,10 @@ def service() -> Service | None:
     return Service(url, given.fallback_seconds, given.fallback_token_file, given.fallback_ca_file)
 
 
-def fetch(service: Service, subject: Subject, seconds: float) -> list[OldVersion]:
+def fetch(service: Service, subject: Subject, seconds: float) -> list[VersionRow]:
     """All versions of a timeline, each number of an entity once, in the order of the answer.
     Raises OldServiceError, WrongAnswerError."""
-    found: dict[tuple[str, str, int], OldVersion] = {}
+    found: dict[tuple[str, str, int], VersionRow] = {}
     address, left, until = service.address(subject), MOST_BYTES, time.monotonic() + seconds
     parameters = {"pageSize": str(PAGE_SIZE), "order": "desc", "include": "entity"}
     try:
@@ -158,10 +153,10 @@ _ANSWERED, _FAILED, _CUT = (
 )
 
 _places = threading.BoundedSemaphore(PLACES)
-Outcome: TypeAlias = list[OldVersion] | WrongAnswerError | OldServiceError
+Outcome: TypeAlias = list[VersionRow] | WrongAnswerError | OldServiceError
 
 
-def call(service: Service, subject: Subject, seconds: float) -> list[OldVersion] | None:
+def call(service: Service, subject: Subject, seconds: float) -> list[VersionRow] | None:
     """The versions of a timeline; None where the old service fails, or is not called now."""
     place = seconds > 0 and _places.acquire(blocking=False)
     if not place or not BREAKER.allows(time.monotonic()):

@@ -12,7 +12,7 @@ from history.entities import ENTITIES
 from history.gap_models import GapRun
 from history.gaps import judge
 from history.gaps.scan import changed, lock, scan
-from history.timeline.row import CLOCK_TOLERANCE
+from history.versions import CLOCK_TOLERANCE
 
 REMOVED_AT_ONCE = 10_000
 

@@ -21,7 +21,6 @@ from history.timeline.query import (
     Sort,
 )
 from history.timeline.readers import of_request, on_host
-from history.timeline.row import Numbered
 from history.timeline.search import (
     Carrier,
     Found,
@@ -48,3 +47,4 @@ from history.timeline.states import (
     version,
 )
 from history.timeline.values import BlamedLeaf, FieldValue, blame, field
+from history.versions import Numbered

@@ -24,7 +24,7 @@ from history.timeline.query import (
     NoVersionError,
     OlderThanRetentionError,
 )
-from history.timeline.row import CLOCK_TOLERANCE, Key, Pair, parse
+from history.versions import CLOCK_TOLERANCE, Key, Pair, parse
 
 
 def kept_from() -> datetime:

@@ -22,7 +22,7 @@ from history.requests import deadline
 from history.timeline import absence, budget
 from history.timeline.gate import Reader
 from history.timeline.query import Absence, Include
-from history.timeline.row import Located, Pair, VersionRow, parse
+from history.versions import Located, Pair, VersionRow, parse
 
 _NOTHING = Diff((), [])
 

@@ -25,7 +25,11 @@ from history.masking.mask import leads_into_mark, mask_of, searchable_keys
 from history.masking.viewer import Viewer
 from history.need_to_know import Unknown
 from history.timeline.query import ApplicationQuery, BadParameterError, Query
-from history.timeline.row import (
+from history.timeline.sources import tables
+from history.timeline.sources.merged import Archived, Merged, Supplement
+from history.timeline.sources.old_service import OldService
+from history.timeline.sources.tables import First, Tables
+from history.versions import (
     Key,
     Located,
     Named,
@@ -35,10 +39,6 @@ from history.timeline.row import (
     VersionRow,
     parse,
 )
-from history.timeline.sources import tables
-from history.timeline.sources.merged import Archived, Merged, Supplement
-from history.timeline.sources.old_service import OldService
-from history.timeline.sources.tables import First, Tables
 
 Rows: TypeAlias = dict[Located, VersionRow]
 _PATH_FAULTS = {
@@ -278,4 +278,4 @@ class Reader:
 
     def old_keys(self, entity: Entity, id: str) -> list[Key]:
         """The keys of all versions that the old service has."""
-        return list(self._source.of(self.old, entity, id)) if self.asks_old_service else []
+        return list(self.old.rows(entity, id)) if self.asks_old_service else []

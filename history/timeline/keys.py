@@ -15,7 +15,7 @@ from history.entities import Entity
 from history.timeline import budget
 from history.timeline.gate import Reader
 from history.timeline.query import storable, unknown
-from history.timeline.row import CLOCK_TOLERANCE, FIRST, LAST, Key, Located, Named, Pair, VersionRow
+from history.versions import CLOCK_TOLERANCE, FIRST, LAST, Key, Located, Named, Pair, VersionRow
 
 
 class Keys:

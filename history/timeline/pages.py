@@ -31,7 +31,7 @@ from history.timeline.query import (
     unknown,
     unknown_application,
 )
-from history.timeline.row import FIRST, LAST, Key, Pair, Place, VersionRow
+from history.versions import FIRST, LAST, Key, Pair, Place, VersionRow
 
 
 @dataclass(frozen=True, slots=True)

@@ -68,6 +68,13 @@ class Absence(Enum):
         return self not in (Absence.NEVER_ARRIVED, Absence.QUARANTINED)
 
 
+class AskedState(Enum):
+    """What came of the questions that one request asked the old service."""
+
+    ANSWERED = "answered"
+    FAILED = "failed"  # of at least one
+
+
 class NotFoundError(LookupError):
     """There is nothing to show; the subclass says why. version: the number that is missing, where
     the store has other versions of the entity; why: None if nothing shows that it existed."""

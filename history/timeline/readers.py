@@ -12,15 +12,9 @@ from history.timeline.sources.old_service import OldService
 
 def of_request(user: Caller, look: Look) -> Reader:
     """The reader of a request."""
-    return Reader(Viewer(user, look), archive.configured, old_service())
-
-
-def old_service() -> OldService:
-    """The old service as a new request asks it."""
     service = client.service()
-    if service is None:
-        return OldService()
-    return OldService(partial(client.call, service), service.seconds)
+    old = OldService(partial(client.call, service), service.seconds) if service else OldService()
+    return Reader(Viewer(user, look), archive.configured, old)
 
 
 def on_host(*, in_clear: bool = False) -> Reader:

@@ -28,7 +28,7 @@ from history.timeline.query import (
     read_token,
     storable,
 )
-from history.timeline.row import Key, Newest, VersionRow, parse
+from history.versions import Key, Newest, VersionRow, parse
 
 ID = "id"
 # Of the documents with one value, only those that were seen last are looked at: for each of them

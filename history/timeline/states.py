@@ -31,7 +31,7 @@ from history.timeline.query import (
     storable,
     unknown_application,
 )
-from history.timeline.row import LAST, Key, Located, Named, Numbered
+from history.versions import LAST, Key, Located, Named, Numbered
 
 Members: TypeAlias = Mapping[Named, list[Key]]
 

@@ -27,7 +27,7 @@ from history.timeline.query import (
     read_token,
     unknown,
 )
-from history.timeline.row import LAST, Key, Pair, parse
+from history.versions import LAST, Key, Pair, parse
 
 
 @dataclass(frozen=True, slots=True)

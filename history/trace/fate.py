@@ -15,7 +15,7 @@ from history.quarantined import MessagePlace, Quarantined
 from history.record import UNSTORED_SPAN
 from history.timeline import Reader
 from history.timeline.query import Absence
-from history.timeline.row import Key
+from history.versions import Key
 
 
 class State(StrEnum):

@@ -223,7 +223,7 @@ def test_versions_of_one_id_are_read_by_row_group(
     found = read.versions(store, PRODUCT, "Б0042")
     columns = ("id", "version", "updated_at", "client_id", "author", "type")
     assert sorted(
-        (*(each[name] for name in columns), each["data"].decode()) for each in found
+        (*(getattr(each, name) for name in columns), each.data.decode()) for each in found
     ) == sorted(wanted)
     assert len(wanted) > 1
     assert len(groups_read) <= 2

@@ -12,12 +12,12 @@ from annals.access.models import JournalEntry
 from history import labels, masking
 from history.base import clock
 from history.entities import BY_NAME, ROOT
-from history.fallback import OldVersion, Subject
 from history.fallback import client as calls
 from history.fallback.answer import part, says_nothing_there
 from history.models import FieldLabel
 from history.record import ChangeType
 from history.timeline.sources.tables import Tables
+from history.versions import Subject, VersionRow
 from tests.apache import certificates
 from tests.db.noted import held_version
 from tests.db.replaced import use
@@ -202,8 +202,8 @@ def test_it_reads_what_annals_itself_answers(store: Store, support: Client) -> N
     ]  # fmt: skip
     assert entity.next_token is not None
     whole = part(support.get(WHOLE).content, Subject(None, "A1"))
-    assert whole.versions[0] == OldVersion(
-        PERSON, "R1", 0, minute(3), 2, "top-crm", None, "A1", b"null"
+    assert whole.versions[0] == VersionRow(
+        0, minute(3), 2, "top-crm", None, "A1", b"null", "R1", PERSON, old=True
     )
     gone = support.get(API.replace("A1", "B9"))
     assert (gone.status_code, says_nothing_there(gone.content)) == (404, True)

@@ -22,7 +22,7 @@ from history.gap_models import GapDay, GapDocument, GapPending, GapRun, VersionG
 from history.gaps import judge, read, scan
 from history.gaps.run import GapsOutcome, run
 from history.record import ChangeType
-from history.timeline.row import CLOCK_TOLERANCE
+from history.versions import CLOCK_TOLERANCE
 from ingest.models import Quarantined
 from tests.db.commands import printed
 from tests.db.ingested import empty

@@ -9,8 +9,8 @@ from history.daily import days
 from history.entities import root
 from history.models import PackDictionary
 from history.packing import pack
-from history.timeline.row import Key
 from history.timeline.sources.tables import Tables
+from history.versions import Key
 from tests.db.partitioned import raw
 from tests.db.store import T0, Store, minute
 

@@ -17,17 +17,16 @@ from history.base import clock
 from history.daily import days
 from history.daily.window import Window
 from history.entities import BY_NAME, ROOT, Entity, root
-from history.fallback import OldVersion
 from history.packing import pack
 from history.partitions.maintain import maintain
 from history.partitions.plan import Policy
 from history.record import ChangeType
 from history.timeline.query import ApplicationQuery, Filters, Order, Query, Sort
-from history.timeline.row import FIRST, LAST, Key, Place
 from history.timeline.sources.archive import Archive
 from history.timeline.sources.merged import Merged, Source, Supplement
 from history.timeline.sources.old_service import OldService
 from history.timeline.sources.tables import Tables
+from history.versions import FIRST, LAST, Key, Place, VersionRow
 from tests.db.partitioned import raw
 from tests.db.store import Store, minute
 
@@ -88,10 +87,11 @@ def in_tables(store: Store, history: list[Made]) -> None:
 def in_old_service(history: list[Made]) -> OldService:
     """An old service has these versions, and was asked for the application."""
     found = [
-        OldVersion(
-            *(made.entity, made.id, made.key.version, made.key.updated_at),
+        VersionRow(
+            *made.key,
             int(ChangeType.UPDATE if made.key.version else ChangeType.CREATE),
             *("top-crm", made.author, None if made.entity is ROOT else "A1", b'{"of": "old"}'),
+            *(made.id, made.entity, True),
         )
         for made in history
     ]

@@ -25,8 +25,8 @@ from history.timeline import (
     compose,
 )
 from history.timeline.keys import Document
-from history.timeline.row import LAST, Key
 from history.timeline.sources import statements
+from history.versions import LAST, Key
 from tests.db.screens import A1, WHOLE
 from tests.db.store import HOST, T0, Store, minute, queries
 

@@ -23,7 +23,7 @@ from history.timeline import (
     Query,
     absence,
 )
-from history.timeline.row import CLOCK_TOLERANCE
+from history.versions import CLOCK_TOLERANCE
 from tests.db.screens import A1, text
 from tests.db.store import HOST, T0, Store, minute
 

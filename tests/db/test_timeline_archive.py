@@ -22,8 +22,8 @@ from history.models import FieldLabel
 from history.partitions.maintain import maintain
 from history.partitions.plan import Policy
 from history.timeline import Absence, NoVersionError, Query, Version, page
-from history.timeline.row import Read
 from history.timeline.sources.tables import Tables
+from history.versions import Read
 from tests.db.partitioned import raw
 from tests.db.store import HOST
 from tests.db.store import Store as Rows

@@ -26,7 +26,6 @@ from psycopg import sql
 
 from history import packing
 from history.archive import provenance
-from history.archive.read import ArchivedVersion
 from history.archive.store import Store as Files
 from history.archive.write import archive
 from history.blocks import dictionaries
@@ -35,9 +34,10 @@ from history.blocks.dictionaries import Dictionary
 from history.blocks.form import Packer, cut
 from history.daily import canonical, days
 from history.entities import BY_NAME, ENTITIES, Entity
-from history.fallback import OldVersion, Service, Subject
+from history.fallback import Service
 from history.search_index.keys import Fingerprint, NewKeys
 from history.search_index.upsert import upsert
+from history.versions import Subject, VersionRow
 from tests.db.store import Store
 from tests.oracle import blame, checks, reference, values
 from tests.oracle.checks import COUNTS, Api
@@ -271,29 +271,23 @@ def test_every_timeline_of_the_tables_and_the_archive_is_that_of_the_reference(
     with monkeypatch.context() as patched, transaction.atomic():
         world = stored(store, made, data.draw(batches(made)))
         some = [one for one in made if data.draw(st.booleans())]
-        found = [(one, _text(one)) for one in some]
+        found = [_row(one, old=False) for one in some]
         forget(some, data.draw)
 
-        def versions(_store: Files, entity: Entity, id: str) -> list[ArchivedVersion]:
-            return [
-                {
-                    "id": one.id,
-                    "version": one.version,
-                    "updated_at": one.at,
-                    "client_id": one.client,
-                    "author": one.author,
-                    "type": one.type,
-                    "product_instance_id": one.application,
-                    "data": text.encode(),
-                }
-                for one, text in found
-                if (one.kind, one.id) == (entity.name, id)
-            ]
+        def versions(_store: Files, entity: Entity, id: str) -> list[VersionRow]:
+            return [row for row in found if (row.entity, row.id) == (entity, id)]
 
         patched.setattr("history.archive.read.versions", versions)
         for entity in world.entities():
             _timelines(api, world, entity, data.draw, archive="true")
         transaction.set_rollback(True)
+
+
+def _row(one: Made, *, old: bool) -> VersionRow:
+    return VersionRow(
+        *(one.version, one.at, one.type, one.client, one.author, one.application),
+        *(_text(one).encode(), one.id, BY_NAME[one.kind], old),
+    )
 
 
 def _text(one: Made) -> str:
@@ -325,16 +319,10 @@ def move(made: list[Made], draw: Any, patched: pytest.MonkeyPatch) -> None:
         (kind, id) for kind, id, _ in {(one.kind, one.id, one.application) for one in made}
     )
     theirs = [one for one in once if moved[one.kind, one.id] == 1 and draw(st.booleans())]
-    found = [
-        OldVersion(
-            *(BY_NAME[one.kind], one.id, one.version, one.at, one.type, one.client, one.author),
-            *(one.application, _text(one).encode()),
-        )
-        for one in theirs
-    ]
+    found = [_row(one, old=True) for one in theirs]
     forget(theirs, draw)
 
-    def fetch(_service: Service, subject: Subject, _seconds: float) -> list[OldVersion]:
+    def fetch(_service: Service, subject: Subject, _seconds: float) -> list[VersionRow]:
         documents = {
             (one.entity, one.id)
             for one in found

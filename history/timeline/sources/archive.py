@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from datetime import date
 
@@ -12,7 +12,7 @@ from django.db import connection
 from history.entities import Entity
 from history.models import ArchivedDay
 from history.timeline.query import ArchiveUnavailableError
-from history.timeline.row import Key, Named, VersionRow
+from history.versions import Key, Named, VersionRow
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,12 +44,17 @@ class Archive:
             (found,) = cursor.fetchone() or (False,)
             return bool(found)
 
-    def rows(
-        self, entity: Entity, id: str, _: Callable[[], Collection[str]]
-    ) -> Mapping[Key, VersionRow]:
+    def rows(self, entity: Entity, id: str) -> Mapping[Key, VersionRow]:
         """Raises ArchiveUnavailableError."""
+        from history.archive import read  # with pyarrow, which most processes never need
+        from history.archive.store import ArchiveError, Store
+
         if (entity, id) not in self._read:
-            self._read[entity, id] = _versions(self.url, entity, id)
+            try:
+                found = read.versions(Store(self.url), entity, id)
+            except (OSError, ArchiveError) as error:
+                raise ArchiveUnavailableError(str(error)) from error
+            self._read[entity, id] = {row.key: row for row in found}
         return self._read[entity, id]
 
     def of_application(self, _: str) -> Collection[Named]:
@@ -61,14 +66,3 @@ def configured() -> Archive | None:
     """The archive of this installation; None where it has none."""
     url: str | None = settings.ANNALS.archive_url
     return Archive(url) if url else None
-
-
-def _versions(url: str, entity: Entity, id: str) -> dict[Key, VersionRow]:
-    from history.archive import read  # with pyarrow, which most processes never need
-    from history.archive.store import ArchiveError, Store
-
-    try:
-        rows = [VersionRow(**each, entity=entity) for each in read.versions(Store(url), entity, id)]
-    except (OSError, ArchiveError) as error:
-        raise ArchiveUnavailableError(str(error)) from error
-    return {row.key: row for row in rows}

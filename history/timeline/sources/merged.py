@@ -1,9 +1,9 @@
 """One source of several: the tables, and supplements, which have what the tables lack.
 
 A version that an earlier source has counts, and the same version of a later one does not; their
-order is Reader._source. A source
-knows nothing of readers, masks, budgets or HTTP: history.timeline.gate asks this module, and
-everybody else asks that. docs/structure.md has the steps to add a source.
+order is Reader._source. A source knows nothing of readers, masks, budgets or HTTP:
+history.timeline.gate asks this module, and everybody else asks that. docs/structure.md has the
+steps to add a source.
 """
 
 from collections import defaultdict
@@ -15,26 +15,21 @@ from typing import Any, Protocol, TypeAlias, TypeVar
 
 from history.entities import Entity
 from history.timeline.query import ApplicationQuery, Filters, Order, Query, Sort
-from history.timeline.row import Key, Located, Named, Place, Read, VersionRow
 from history.timeline.sources.tables import Tables
+from history.versions import Key, Located, Named, Place, Read, VersionRow
 
 T = TypeVar("T")
 
 
 class Supplement(Protocol):
-    """What has versions that the tables lack, all of one document at once, in the form of the
-    tables: moments in UTC, documents as history.documents.jsonb.shortened gives them, b"null" for a
-    deletion that has none."""
+    """What has versions that the tables lack, all of one document at once."""
 
     @property
     def by_number(self) -> bool:
         """Whether a version of the same number is the same one, whatever its time."""
 
-    def rows(
-        self, entity: Entity, id: str, owners: Callable[[], Collection[str]], /
-    ) -> Mapping[Key, VersionRow]:
-        """All versions of an entity, each of a child with its application. owners: gives the
-        applications that the tables know for it."""
+    def rows(self, entity: Entity, id: str, /) -> Mapping[Key, VersionRow]:
+        """All versions of an entity, each of a child with its application."""
 
     def of_application(self, application: str, /) -> Collection[Named]:
         """The entities that name the application in any version, or are the application."""
@@ -87,7 +82,7 @@ class Merged:
         theirs: dict[Located, VersionRow] = {}
         for entity, id in {place[:2] for place in lacking}:
             for other in reversed(self.others):
-                theirs |= {row.located: row for row in self.of(other, entity, id).values()}
+                theirs |= {row.located: row for row in other.rows(entity, id).values()}
         read.rows.extend(theirs[each] for each in lacking if each in theirs)
         return read
 
@@ -101,7 +96,7 @@ class Merged:
         found = self.tables.owners(entity, ids)
         for other in () if entity.alone else self.others:
             for id in ids:
-                for row in self.of(other, entity, id).values():
+                for row in other.rows(entity, id).values():
                     found.setdefault(id, set()).add(row.application)
         return found
 
@@ -143,7 +138,7 @@ class Merged:
         they have of the entity, if the caller knows them."""
         found: dict[Key, VersionRow] = {}
         for other in self.others:
-            theirs = self.of(other, entity, id)
+            theirs = other.rows(entity, id)
             if theirs and other.by_number and stored is None:
                 stored = self.tables.keys(entity, [id]).get(id, [])
             numbers = {key.version for key in (*(stored or ()), *found)}
@@ -160,10 +155,6 @@ class Merged:
         """All keys of an entity of which the tables have these."""
         added = self.only_others(entity, id, stored)
         return sorted({*stored, *added}) if added else stored
-
-    def of(self, other: Supplement, entity: Entity, id: str) -> Mapping[Key, VersionRow]:
-        """All versions that one of the others has of an entity."""
-        return other.rows(entity, id, lambda: self.tables.owners(entity, [id]).get(id, ()))
 
     def _named(self, application: str) -> Collection[Named]:
         return dict.fromkeys(

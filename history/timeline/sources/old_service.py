@@ -10,14 +10,14 @@ from typing import TypeAlias
 
 from history.documents.exactjson import Json
 from history.entities import ROOT, Entity, root
-from history.fallback.answer import AskedState, OldVersion, Subject
 from history.need_to_know import Unknown
 from history.requests import deadline
-from history.timeline.query import storable
-from history.timeline.row import Key, Named, VersionRow, parse
+from history.timeline.query import AskedState, storable
+from history.timeline.sources.tables import Tables
+from history.versions import Key, Named, Subject, VersionRow, parse
 
 # Asks for a timeline, for so many seconds at most; None where that failed.
-Call: TypeAlias = Callable[[Subject, float], list[OldVersion] | None]
+Call: TypeAlias = Callable[[Subject, float], list[VersionRow] | None]
 
 
 class OldService:
@@ -29,11 +29,11 @@ class OldService:
         """call: None where there is none, or it must not be asked. seconds: for all questions."""
         self._call = call
         self._left = seconds
-        self._answers: dict[Subject, list[OldVersion] | None] = {}  # so far
+        self._answers: dict[Subject, list[VersionRow] | None] = {}  # so far
         self._aside: set[Subject] = set()  # of which nothing is shown
         self._missed = False
         # Of each entity, by the number of the version.
-        self._versions: dict[Named, dict[int, OldVersion]] = {}
+        self._versions: dict[Named, dict[int, VersionRow]] = {}
 
     @property
     def possible(self) -> bool:
@@ -67,7 +67,7 @@ class OldService:
             return True
         return self._ask(Subject(entity, id)) is not None
 
-    def _ask(self, subject: Subject, *, aside: bool = False) -> list[OldVersion] | None:
+    def _ask(self, subject: Subject, *, aside: bool = False) -> list[VersionRow] | None:
         """The versions that the old service has, from the first answer in this request; None if it
         failed. aside: they decide who may see the answer, and are no part of it."""
         if not aside:
@@ -81,7 +81,7 @@ class OldService:
                 its.setdefault(each.version, each)
         return self._answers[subject]
 
-    def _called(self, subject: Subject) -> list[OldVersion] | None:
+    def _called(self, subject: Subject) -> list[VersionRow] | None:
         if self._call is None:
             return None
         if not storable(subject.id) or subject.id in (".", ".."):  # these lead elsewhere
@@ -95,32 +95,25 @@ class OldService:
         self._left -= time.monotonic() - began
         return found
 
-    def of(self, entity: Entity, id: str) -> Mapping[int, OldVersion]:
+    def of(self, entity: Entity, id: str) -> Mapping[int, VersionRow]:
         """The versions of an entity by their number."""
         return self._versions.get((entity, id), {})
 
-    def rows(
-        self, entity: Entity, id: str, owners: Callable[[], Collection[str]]
-    ) -> Mapping[Key, VersionRow]:
-        """The versions of an entity in the form of the store. Without those of a child of which
-        nothing says whose they are: that decides who may see them."""
-        theirs = self.of(entity, id).values()
-        application: str | None = None
-        if entity.parent is not None and any(each.product_instance_id is None for each in theirs):
-            named = {each.product_instance_id for each in theirs if each.product_instance_id}
-            known = named | set(owners())
-            application = known.pop() if len(known) == 1 else None
-        found: dict[Key, VersionRow] = {}
-        for each in theirs:
-            owner = each.product_instance_id or application
-            if owner is None and entity.parent is not None:
-                self.missed()
-                continue
-            found[Key(each.version, each.updated_at)] = VersionRow(
-                *(each.version, each.updated_at, each.type, each.client_id, each.author),
-                *(owner, each.data, each.id, entity, True),
-            )
-        return found
+    def rows(self, entity: Entity, id: str) -> Mapping[Key, VersionRow]:
+        """Without the versions of a child of which nothing says whose they are: that decides who
+        may see them."""
+        found = list(self.of(entity, id).values())
+        if entity.parent is None or all(row.product_instance_id for row in found):
+            return {row.key: row for row in found}
+        named = {row.product_instance_id for row in found if row.product_instance_id}
+        known = named | Tables().owners(entity, [id]).get(id, set())
+        owner = known.pop() if len(known) == 1 else None
+        if owner is None:
+            self.missed()
+        whose = [
+            row._replace(product_instance_id=row.product_instance_id or owner) for row in found
+        ]
+        return {row.key: row for row in whose if row.product_instance_id}
 
     def of_application(self, application: str) -> Collection[Named]:
         """The entities that are the application, or name it in any version."""

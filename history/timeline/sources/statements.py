@@ -22,7 +22,7 @@ from history.documents.jsonb import from_store, shortened
 from history.entities import ENTITIES, PARTS, Entity
 from history.requests import deadline
 from history.timeline.query import Filters, Order, Sort
-from history.timeline.row import Key, Place, Read, VersionRow
+from history.versions import Key, Place, Read, VersionRow
 
 
 class _Document(Loader):

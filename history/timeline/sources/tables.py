@@ -11,9 +11,9 @@ from psycopg.types.numeric import Int4
 
 from history.entities import CHILDREN, ENTITIES, PARTS, ROOT, Entity
 from history.timeline.query import ApplicationQuery, Filters, Order, Query, Sort
-from history.timeline.row import FIRST, LAST, Key, Located, Named, Newest, Place, Read, VersionRow
 from history.timeline.sources import statements
 from history.timeline.sources.statements import Statement, Values, sql
+from history.versions import FIRST, LAST, Key, Located, Named, Newest, Place, Read, VersionRow
 
 
 def _values(

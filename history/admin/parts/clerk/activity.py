@@ -18,8 +18,8 @@ from history.entities import ENTITIES, Entity
 from history.models import ArchivedDay, SealedDay
 from history.record import ChangeType
 from history.timeline import ApplicationQuery, Filters, Query, Reader
-from history.timeline.row import LAST, Key
 from history.timeline.states import Members
+from history.versions import LAST, Key
 
 FEWEST_DAYS = 2
 MOST_ROWS = 60  # of the table; the picture has all days

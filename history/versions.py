@@ -39,14 +39,23 @@ def parse(snapshot: bytes) -> Json:
         return cast(Json, msgspec.Raw(snapshot))
 
 
+class Subject(NamedTuple):
+    """What a timeline is of: an entity, or (kind None) an application with all its children."""
+
+    kind: Entity | None
+    id: str
+
+
 # Identifies an entity, and a version.
 Named: TypeAlias = tuple[Entity, str]
 Located: TypeAlias = tuple[Entity, str, Key]
 
 
 class VersionRow(NamedTuple):
-    """One version. `data` is the snapshot as JSON text in UTF-8. old: of the old service. names:
-    name and kind of its author and of its service, where they were looked up with it."""
+    """One version. updated_at: aware, UTC. data: the snapshot as JSON text in UTF-8, as
+    history.documents.jsonb.shortened gives it; b"null" for a deletion that has none. old: of the
+    old service. names: name and kind of its author and of its service, where they were looked up
+    with it."""
 
     version: int
     updated_at: datetime
