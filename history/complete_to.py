@@ -6,9 +6,9 @@ from datetime import datetime
 
 from history.base import clock
 from history.base.silence import SILENT, Silence, longest, silence
+from history.database import prepared
 from history.entities import Entity
 from history.timeline import absence
-from history.timeline.sources import statements
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +53,7 @@ _LEDGER = """
 def read(entities: Iterable[Entity]) -> Completeness:
     """The worst of all topic partitions of these kinds of entities. One query."""
     topics = [topic for entity in entities for topic in entity.topics]
-    found = statements.fetch(_LEDGER, {"topics": topics})
+    found = prepared.fetch(_LEDGER, {"topics": topics})
     known = [lag for lag, *_ in found if lag is not None]
     moments = [_complete_to(*row[:-1]) for row in found]
     sure = [moment for moment in moments if moment is not None]

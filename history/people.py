@@ -21,7 +21,7 @@ COLUMNS = ("login", "full_name", "kind")
 NAME_LENGTH = 200
 
 
-_KNOWN: Final = "SELECT login, full_name, kind FROM history_person WHERE login = ANY(%s)"
+_KNOWN: Final = "SELECT login, full_name, kind FROM history_person WHERE login = ANY(%(logins)s)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,15 +43,15 @@ def authors(logins: Iterable[str | None]) -> dict[str, Author]:
     wanted = {login for login in logins if login is not None}
     found = {login: unnamed(login) for login in wanted}
     if wanted:
-        known = prepared.fetch(_KNOWN, [list(wanted)])
+        known = prepared.fetch(_KNOWN, {"logins": list(wanted)})
         found.update((login, Author(login, name, kind)) for login, name, kind in known)
     return found
 
 
 _CALLED: Final = """
 SELECT login, full_name, kind FROM history_person
-WHERE login = %s OR translate(lower(full_name), 'ё', 'е') LIKE ALL(%s)
-ORDER BY login <> %s, full_name, login
+WHERE login = %(text)s OR translate(lower(full_name), 'ё', 'е') LIKE ALL(%(parts)s)
+ORDER BY login <> %(text)s, full_name, login
 LIMIT 100"""
 _LIKE_SIGN: Final = re.compile(r"[\\%_]")
 _ESCAPED: Final = r"\\\g<0>"
@@ -62,7 +62,7 @@ def called(text: str) -> list[Author]:
     full name has each of these words, in any order. text: not empty. 100 at most; one query."""
     words = _words(text)
     parts = [f"%{_LIKE_SIGN.sub(_ESCAPED, word)}%" for word in sorted(words)]
-    found = prepared.fetch(_CALLED, [text, parts, text])
+    found = prepared.fetch(_CALLED, {"text": text, "parts": parts})
     if found and found[0][0] == text:
         found = found[:1]
     else:

@@ -30,7 +30,9 @@ LEFT_BEHIND: Final = "annals_left_behind"
 POLL: Final = "X-Annals-Poll"  # the header of what a page asks while nobody does anything
 # Writing the session on each request would cost more than the request.
 NOTE_EVERY_SECONDS: Final = 60.0
-_LOAD: Final = "SELECT session_data FROM django_session WHERE session_key = %s AND expire_date > %s"
+_LOAD: Final = """
+    SELECT session_data FROM django_session WHERE session_key = %(key)s AND expire_date > %(now)s
+"""
 KEY: Final = re.compile("[a-z0-9]{32}")
 
 
@@ -47,7 +49,7 @@ class SessionStore(DatabaseStore):
 
     def load(self) -> dict[str, Any]:
         """As Django's, by one prepared statement."""
-        for (data,) in prepared.fetch(_LOAD, [self.session_key, timezone.now()]):
+        for (data,) in prepared.fetch(_LOAD, {"key": self.session_key, "now": timezone.now()}):
             found: dict[str, Any] = self.decode(data)
             return found
         self._session_key = None
@@ -61,8 +63,8 @@ def login(key: Any, by: Literal["id", "username"] = "id") -> User | None:
     """The user with this id or name, active or not; None if there is none. By one prepared
     statement, anew with every request, so that one that is switched off counts at once."""
     names = [each.attname for each in User._meta.concrete_fields]
-    query = f"SELECT {', '.join(names)} FROM auth_user WHERE {by} = %s"  # noqa: S608
-    for row in prepared.fetch(query, [Int4(key) if by == "id" else key]):
+    query = f"SELECT {', '.join(names)} FROM auth_user WHERE {by} = %(key)s"  # noqa: S608
+    for row in prepared.fetch(query, {"key": Int4(key) if by == "id" else key}):
         return User.from_db("default", names, row)
     return None
 

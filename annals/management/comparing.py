@@ -40,7 +40,8 @@ Stored = Mapping[tuple[Entity, str, int], Sequence[VersionRow]]
 
 # SYSTEM reads whole blocks, so that a sample costs little; REPEATABLE gives the same rows again.
 _SAMPLE: Final = """
-    SELECT DISTINCT id FROM {table} TABLESAMPLE SYSTEM (%s) REPEATABLE (%s) ORDER BY id
+    SELECT DISTINCT id FROM {table} TABLESAMPLE SYSTEM (%(percent)s) REPEATABLE (%(seed)s)
+    ORDER BY id
 """
 _FIRST_PERCENT: Final = 0.05
 
@@ -274,7 +275,7 @@ def applications(number: int, seed: int) -> list[str]:
     percent = _FIRST_PERCENT
     while True:
         statement = _SAMPLE.format(table=root().table)
-        found = prepared.fetch(statement, [Float8(percent), Int4(seed)])
+        found = prepared.fetch(statement, {"percent": Float8(percent), "seed": Int4(seed)})
         if len(found) >= number or percent >= 100:
             ids = [id for (id,) in found]
             return random.Random(seed).sample(ids, min(number, len(ids)))  # noqa: S311 - no secret

@@ -7,14 +7,10 @@ import pytest
 from django.conf import settings
 from django.db import connection
 
-from history import timeline
+from history import timeline, versions
 from history.entities import ROOT
 from history.record import ChangeType
-from history.timeline import (
-    NoVersionError,
-    compose,
-    row,
-)
+from history.timeline import NoVersionError, compose
 from history.timeline.sources import statements
 from tests.db.store import HOST, Store, queries
 
@@ -91,7 +87,7 @@ def test_blame_of_many_leaves_looks_once_at_the_version_that_set_them(
 
     def parse(snapshot: bytes) -> object:
         parsed.append(snapshot)
-        return row.parse(snapshot)
+        return versions.parse(snapshot)
 
     monkeypatch.setattr(compose, "parse", parse)
     said: dict[str, int] = {}

@@ -4,20 +4,18 @@ Every statement is prepared and keeps one shape whatever is filtered, because pl
 over a hundred partitions costs more than running it. A bound that is not given is infinite.
 """
 
-import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from functools import cache
-from typing import Any, Final, TypeAlias
+from typing import Any
 
-import psycopg
 from django.db import connection
 from psycopg.adapt import Buffer, Loader
 from psycopg.pq import Format
-from psycopg.rows import tuple_row
 from psycopg.types.numeric import Int4
 
 from history.blocks import stored
 from history.database import prepared
+from history.database.prepared import Rows, Statement, Values
 from history.documents.jsonb import from_store, shortened
 from history.entities import ENTITIES, PARTS, Entity
 from history.requests import deadline
@@ -32,19 +30,6 @@ class _Document(Loader):
 
     def load(self, data: Buffer) -> bytes:
         return shortened(from_store(bytes(data)))
-
-
-def _cursor() -> psycopg.Cursor[tuple[Any, ...]]:
-    """A cursor of Django's own connection with the binary protocol; what is of type text, a
-    document, comes as bytes."""
-    deadline.check()
-    connection.ensure_connection()
-    # Not connection.cursor(): Django's cursor puts the parameters into the text, so that nothing
-    # is ever prepared.
-    made = psycopg.RawCursor(connection.connection, row_factory=tuple_row)
-    made.format = Format.BINARY
-    made.adapters.register_loader("text", _Document)
-    return made
 
 
 # Around a statement that gives rows of versions in order.
@@ -87,39 +72,17 @@ _BOUNDED = """
 # Documents that one statement brings; the first one may be larger.
 READ_BYTES = 4 * 1024 * 1024
 
-# A statement with %(name)s for each value, and the values by name.
-Values: TypeAlias = Mapping[str, object]
-Statement: TypeAlias = tuple[str, Values]
-_NAME: Final = re.compile(r"%\((\w+)\)s")
+
+def fetch(text: str, values: Values) -> Rows:
+    """As prepared.fetch, documents as bytes."""
+    deadline.check()
+    return prepared.fetch(text, values, _Document)
 
 
-@cache
-def _numbered(text: str) -> tuple[str, Sequence[str]]:
-    """The text with numbers in the place of names, and the names in their order. psycopg would
-    look for the names of a long text at each call."""
-    names = list(dict.fromkeys(_NAME.findall(text)))
-    return _NAME.sub(lambda found: f"${names.index(found[1]) + 1}", text), names
-
-
-def _as_sent(text: str, values: Values) -> tuple[str, Sequence[object]]:
-    numbered, names = _numbered(text)
-    return numbered, [values[name] for name in names]
-
-
-def fetch(text: str, values: Values) -> list[tuple[Any, ...]]:
-    """All rows of a prepared statement. Raises Django's errors of the database, so that Django
-    drops a broken connection."""
-    with connection.wrap_database_errors:
-        return prepared.run(_cursor(), *_as_sent(text, values))
-
-
-def together(asked: Sequence[Statement]) -> list[list[tuple[Any, ...]]]:
-    """The rows of each of these prepared statements, in one round trip."""
-    if len(asked) < 2:
-        return [fetch(*each) for each in asked]
-    with connection.wrap_database_errors:
-        sent = [_as_sent(*each) for each in asked]
-        return prepared.run_together([_cursor() for _ in sent], sent)
+def together(asked: Sequence[Statement]) -> list[Rows]:
+    """As prepared.together, documents as bytes."""
+    deadline.check()
+    return prepared.together(asked, _Document)
 
 
 @cache

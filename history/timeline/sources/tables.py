@@ -9,10 +9,11 @@ from typing import Any, NamedTuple
 
 from psycopg.types.numeric import Int4
 
+from history.database.prepared import Statement, Values
 from history.entities import CHILDREN, ENTITIES, PARTS, ROOT, Entity
 from history.timeline.query import ApplicationQuery, Filters, Order, Query, Sort
 from history.timeline.sources import statements
-from history.timeline.sources.statements import Statement, Values, sql
+from history.timeline.sources.statements import sql
 from history.versions import FIRST, LAST, Key, Located, Named, Newest, Place, Read, VersionRow
 
 
