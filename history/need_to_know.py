@@ -13,7 +13,6 @@ import logging
 import traceback
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
-from enum import Enum
 from functools import cache
 from typing import Final, TypeAlias
 
@@ -106,14 +105,9 @@ FAILED: Final = "need-to-know: the rule failed"
 CHUNK: Final = 100
 
 
-class Unknown(Enum):
-    """In the place of a document of which nobody knows now what it is, or whether there is one."""
-
-    NOW = "unknown now"
-
-
-# Gives the newest snapshot of each of these applications, not masked.
-Documents: TypeAlias = Callable[[Collection[str]], "Mapping[str, Json | Unknown]"]
+# Gives the newest snapshot of each of these applications, not masked; None where there is none.
+# Without those of which that is not known now.
+Documents: TypeAlias = Callable[[Collection[str]], Mapping[str, Json]]
 
 
 class NeedToKnowError(PermissionDenied):
@@ -149,12 +143,9 @@ def may_see(viewer: Viewer, applications: Collection[str], documents: Documents)
         chunk = unknown[start : start + CHUNK]
         found = documents(chunk)
         for each in chunk:
-            document = found.get(each)
-            viewer.decided[each] = (
-                None
-                if isinstance(document, Unknown)
-                else allows(rule, user, Application(each, document))
-            )
+            known = each in found
+            said = allows(rule, user, Application(each, found[each])) if known else None
+            viewer.decided[each] = said
     return {each for each in applications if viewer.decided[each]}
 
 

@@ -37,16 +37,11 @@ class Viewer:
     look: Look = field(default_factory=Look)
     in_clear: bool = False
     decided: dict[str, bool | None] = field(default_factory=dict)
-    _clear: bool | None = None
 
     @property
     def clear(self) -> bool:
-        """Whether the reader may see marked values. Looked up at the first marked document."""
-        if self.in_clear:
-            return True
-        if self._clear is None:
-            self._clear = holds(self.user, VIEW)
-        return self._clear
+        """Whether the reader may see marked values. Asked where a document has marks."""
+        return self.in_clear or holds(self.user, VIEW)
 
 
 # By login, permission and whether it must be given: until when it is remembered, and the answer.

@@ -23,7 +23,6 @@ from history.documents.exactjson import Json
 from history.entities import Entity, root
 from history.masking.mask import leads_into_mark, mask_of, searchable_keys
 from history.masking.viewer import Viewer
-from history.need_to_know import Unknown
 from history.timeline.query import ApplicationQuery, BadParameterError, Query
 from history.timeline.sources import tables
 from history.timeline.sources.merged import Archived, Merged, Supplement
@@ -144,12 +143,11 @@ class Reader:
         self.viewer.look.leave_out(sorted(set(applications) - allowed))
         return allowed
 
-    def _root_documents(self, applications: Collection[str]) -> Mapping[str, Json | Unknown]:
+    def _root_documents(self, applications: Collection[str]) -> Mapping[str, Json]:
         """The newest document of each of these applications, not masked: for the rule of
-        need-to-know, which decides before anything is shown. Without those of which neither the
-        store nor the old service has one."""
+        need-to-know, which decides before anything is shown. As need_to_know.Documents."""
         rows = tables.newest_documents(root(), applications)
-        found: dict[str, Json | Unknown] = {row.id: parse(row.data) for row in rows}
+        found = {row.id: parse(row.data) for row in rows}
         return {**self.old.root_documents(set(applications) - found.keys()), **found}
 
     def check_path(self, kinds: Iterable[Entity], path: str) -> None:

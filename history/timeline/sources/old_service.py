@@ -10,7 +10,6 @@ from typing import TypeAlias
 
 from history.documents.exactjson import Json
 from history.entities import ROOT, Entity, root
-from history.need_to_know import Unknown
 from history.requests import deadline
 from history.timeline.query import AskedState, storable
 from history.timeline.sources.tables import Tables
@@ -129,18 +128,17 @@ class OldService:
         theirs = self.of(row.entity, row.id).get(row.version)
         return None if theirs is None or theirs.updated_at == row.updated_at else theirs.updated_at
 
-    def root_documents(self, applications: Collection[str]) -> Mapping[str, Json | Unknown]:
-        """The newest document of each of these applications, not masked; without those of which
-        the old service has none, which is asked also where the answer is of the store alone.
-        Unknown where it does not answer."""
-        found: dict[str, Json | Unknown] = {}
-        for id in sorted(applications) if self.possible else ():
+    def root_documents(self, applications: Collection[str]) -> dict[str, Json]:
+        """As need_to_know.Documents. The old service is asked also where the answer is of the store
+        alone."""
+        if not self.possible:
+            return dict.fromkeys(applications)
+        found: dict[str, Json] = {}
+        for id in sorted(applications):
             whole = self._answers.get(Subject(None, id))
             theirs = whole or self._ask(Subject(root(), id), aside=True)
-            if theirs is None:
-                found[id] = Unknown.NOW
-                continue
-            documents = [each for each in theirs if each.entity is ROOT and each.data != b"null"]
-            if documents:
-                found[id] = parse(max(documents, key=attrgetter("version")).data)
+            if theirs is not None:
+                documents = [row for row in theirs if row.entity is ROOT and row.data != b"null"]
+                newest = max(documents, key=attrgetter("version"), default=None)
+                found[id] = parse(newest.data) if newest else None
         return found
