@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from functools import cache, cached_property
 from typing import Any
@@ -14,7 +15,7 @@ from history import labels, people, quarantined
 from history.diff import Change, Diff, Identity, Operation, matching_first
 from history.documents.exactjson import Json, dumps
 from history.entities import Entity
-from history.labels import Catalogue, Label
+from history.labels import Label
 from history.people import Author, unnamed
 from history.quarantined import Quarantined, Wanted
 from history.record import ChangeType
@@ -122,44 +123,40 @@ def identity(entity: Entity) -> Identity:
     return Identity(entity.list_keys, entity.list_places)
 
 
+@dataclass
 class Composer:
     """Makes versions of these pairs, one after another. At most one query for all authors, and one
-    for the labels when they are no longer fresh, both before the first version. first: a path; the
-    changes that fit it come before the others, so that a list that ends early has them."""
+    for the labels when they are no longer fresh. first: a path; the changes that fit it come before
+    the others, so that a list that ends early has them."""
 
-    def __init__(
-        self,
-        reader: Reader,
-        pairs: Sequence[Pair],
-        include: frozenset[Include],
-        first: str | None = None,
-    ) -> None:
-        self._reader = reader
+    reader: Reader
+    pairs: Sequence[Pair]
+    include: frozenset[Include]
+    first: str | None = None
+
+    def __post_init__(self) -> None:
         self.parse = cache(parse)  # each snapshot once, though most are compared twice
-        self._pairs = pairs
-        self._wants_patch = Include.DIFF in include
-        self._wants_changes = Include.CHANGES in include
-        self._first = first
+        self._wants_patch = Include.DIFF in self.include
+        self._wants_changes = Include.CHANGES in self.include
 
     @cached_property
     def _authors(self) -> Mapping[str, Author]:
-        return _people(self._pairs)
-
-    @cached_property
-    def _catalogue(self) -> Catalogue:
-        return labels.catalogue()
+        return _people(self.pairs)
 
     def version(self, pair: Pair) -> Version:
         deadline.check()
         row, before = pair.row, pair.before
-        found = self._diff(pair)
+        found = _NOTHING
+        if before is not None and (self._wants_patch or self._wants_changes):
+            both = (self.parse(before.data), self.parse(row.data))
+            found = differ.compare(*both, identity(pair.entity))
         patch = found.patch if before and self._wants_patch else None
-        changes = found.changes
-        if self._first is not None:
-            changes = matching_first(self._first, changes)
+        changes = found.changes if self._wants_changes else ()
+        if self.first is not None:
+            changes = matching_first(self.first, changes)
         listed = budget.listed(changes)
         missing = range(before.version + 1, row.version) if before else range(0)
-        older = None if before else absence.below(self._reader, pair)
+        older = None if before else absence.below(self.reader, pair)
         gone = missing or (range(row.version) if older else range(0))
         came = self._came.get(pair.named, {}) if gone else {}
         return Version(
@@ -172,34 +169,23 @@ class Composer:
             previous_version=before.version if before else None,
             previous_updated_at=before.updated_at if before else None,
             missing=missing,
-            missing_why=absence.between(self._reader, pair),
+            missing_why=absence.between(self.reader, pair),
             older=older,
             came={number: each for number, each in came.items() if number in gone},
             patch=patch,
-            changes=labelled(pair.entity, changes, self._catalogue),
+            changes=labelled(pair.entity, changes),
             listed=listed.number,
             size=len(row.data) + len(dumps(patch)) + listed.size,
             old=row.old,
-            other_moment=self._reader.other_moment(row),
+            other_moment=self.reader.other_moment(row),
         )
-
-    def _diff(self, pair: Pair) -> Diff:
-        """The requested parts of the comparison; the others are empty."""
-        if pair.before is None or not (self._wants_patch or self._wants_changes):
-            return _NOTHING
-        both = (self.parse(pair.before.data), self.parse(pair.row.data), identity(pair.entity))
-        if not self._wants_changes:
-            return Diff((), differ.patch(*both))
-        if not self._wants_patch:
-            return Diff(differ.changes(*both), [])
-        return differ.compare(*both)
 
     @cached_property
     def _came(self) -> Mapping[tuple[Entity, str], Mapping[int, Quarantined]]:
         """What is in quarantine of the versions that are missing in these pairs. A query for each
         kind with a gap."""
         wanted: dict[Entity, list[Wanted]] = {}
-        for pair in self._pairs:
+        for pair in self.pairs:
             entity, row, before = pair.entity, pair.row, pair.before
             low = before.version + 1 if before else 0
             if low < row.version and (before or row.type != ChangeType.CREATE):
@@ -219,10 +205,9 @@ def versions(
     return [composer.version(pair) for pair in pairs]
 
 
-def labelled(
-    entity: Entity, found: Sequence[Change], catalogue: Catalogue
-) -> tuple[LabelledChange, ...]:
+def labelled(entity: Entity, found: Sequence[Change]) -> tuple[LabelledChange, ...]:
     """Changes with the labels of their fields."""
+    catalogue = labels.catalogue()
     return tuple(
         LabelledChange(change, catalogue.find(entity.name, change.path)) for change in found
     )

@@ -9,7 +9,7 @@ from typing import NamedTuple, TypeAlias
 
 from django.utils.translation import gettext as _
 
-from history import diff, labels, masking
+from history import diff, masking
 from history.diff import Operation
 from history.diff.leaves import leaves
 from history.documents.exactjson import Json
@@ -138,14 +138,13 @@ def compare(
         raise OlderThanRetentionError(_("retention has just removed one of the versions"))
     old, new = compose.versions(reader, found, frozenset())
     both = diff.compare(old.data, new.data, compose.identity(entity))
-    labelled = compose.labelled(entity, both.changes, labels.catalogue())
-    return Comparison(old, new, both.patch, labelled)
+    return Comparison(old, new, both.patch, compose.labelled(entity, both.changes))
 
 
 def differences(before: Version, after: Version) -> tuple[LabelledChange, ...]:
     """What differs in the documents of two versions of one entity, as the reader has them."""
     found = diff.changes(before.data, after.data, compose.identity(after.entity))
-    return compose.labelled(after.entity, found, labels.catalogue())
+    return compose.labelled(after.entity, found)
 
 
 def _known(
