@@ -124,7 +124,7 @@ def _measure(found: DataSet, host: str, port: int, *, full: bool) -> Figures:
     }
     figures |= _with_session(host, port, hot)
     figures["application timeline, page 50"] = {
-        "call": _timed(lambda id: timeline.application(READER, ApplicationQuery(id=id)), usual),
+        "call": _timed(lambda id: timeline.page(READER, ApplicationQuery(id=id)), usual),
         "http": http.time(lambda id: http.get(f"applications/{quote(id)}/history"), usual),
     }
     return figures

@@ -30,7 +30,7 @@ TASK: Final = BY_NAME["product-task"]
 # When all is warm, on one server and on a cluster.
 ROUND_TRIPS: Final[dict[str, tuple[Callable[[Asked], object], int]]] = {
     "timeline of an application": (
-        lambda its: timeline.application(HOST, ApplicationQuery(id=its.application)),
+        lambda its: timeline.page(HOST, ApplicationQuery(id=its.application)),
         2,
     ),
     "timeline of a document": (

@@ -29,7 +29,7 @@ class ApplicationTimeline(Call):
     def answer(self, question: Question) -> Answer:
         if question.parameters.choice("sort", Sort, Sort.UPDATED_AT) is not Sort.UPDATED_AT:
             raise BadParameterError("sort", _("entities share no numbers; only updatedAt"))
-        found = timeline.application(question.reader, question.page(ApplicationQuery))
+        found = timeline.page(question.reader, question.page(ApplicationQuery))
         return answers.page(found, question.output)
 
 

@@ -5,7 +5,7 @@ The API and the screens read versions through this package only.
 
 from history.timeline.compose import LabelledChange, Origin, Version
 from history.timeline.gate import Reader
-from history.timeline.pages import Page, application, newest, page
+from history.timeline.pages import Page, newest, page
 from history.timeline.query import (
     Absence,
     ApplicationQuery,

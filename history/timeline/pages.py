@@ -43,52 +43,20 @@ class Page:
     next_token: str | None
 
 
-def page(reader: Reader, query: Query) -> Page:
-    """The page of a timeline that the query asks for.
+def page(reader: Reader, query: AnyQuery) -> Page:
+    """The page of a timeline that the query asks for. Versions of an application with its children
+    are ordered by time; those of one moment in the order of ENTITIES, id, version.
 
-    At most three queries, and one for the labels every few seconds; with a path filter three more
-    for every BATCH versions, with large documents for every READ_BYTES. A query with archive=True
-    reads all archived versions of the entity for every page. Raises BadParameterError,
-    NoVersionError where there is nothing of the entity, OlderThanRetentionError where only days
-    before retention are asked for, and ArchiveUnavailableError.
+    Of an entity at most three queries, of an application two, and one for the labels every few
+    seconds; with a path filter more for every BATCH versions, with large documents for every
+    READ_BYTES. A query with archive=True reads all archived versions of the entity for every page.
+    It ends early where its budget is spent. Raises BadParameterError, NoVersionError where there is
+    nothing of the entity, OlderThanRetentionError where only days before retention are asked for,
+    and ArchiveUnavailableError.
     """
-    if query.archive:
+    archive = isinstance(query, Query) and query.archive
+    if archive:
         reader = reader.with_archive()
-    found = _page(reader, query)
-    if not found.versions and query.page_token is None:
-        filtered = query.filters != NO_FILTERS
-        if not filtered or not reader.keys(query.entity, [query.id]):
-            raise unknown(query.entity.name, query.id, archive=query.archive)
-        if not query.archive:
-            absence.check_retention(query.filters)
-    return found
-
-
-def newest(reader: Reader, entity: Entity, id: str) -> Version:
-    """The version with the highest number, without its diff and changes. Raises NoVersionError."""
-    query = Query(entity=entity, id=id, sort=Sort.VERSION, page_size=1, include=frozenset())
-    return page(reader, query).versions[0]
-
-
-def application(reader: Reader, query: ApplicationQuery) -> Page:
-    """A page of the versions of the application and all its children, by time; versions of one
-    moment in the order of ENTITIES, id, version.
-
-    One query for the places and keys of the versions, then one for their documents. Raises as
-    page() does.
-    """
-    found = _page(reader, query)
-    if not found.versions and query.page_token is None:
-        if not reader.members(query.id):
-            raise unknown_application(query.id)
-        absence.check_retention(query.filters)
-    return found
-
-
-def _page(reader: Reader, query: AnyQuery) -> Page:
-    """The page that the query asks for, with the token of the next one. It ends early where its
-    budget is spent. Raises BadParameterError, and NoVersionError for an id that no entity can
-    have."""
     _check(reader, query)
     place, mark = None, None
     if query.page_token is not None:
@@ -100,10 +68,23 @@ def _page(reader: Reader, query: AnyQuery) -> Page:
         return Page((), query.page_token)
     made = _Page(course.reader, query, place)
     made.fill()
-    if made.place is None:
-        return Page(tuple(made.versions), None)
-    token = issue_token(query.binding, (*made.place, course.mark))
-    return Page(tuple(made.versions), token)
+    if not made.versions and query.page_token is None:
+        filtered = query.filters != NO_FILTERS
+        if isinstance(query, ApplicationQuery):
+            if not (filtered and reader.members(query.id)):
+                raise unknown_application(query.id)
+        elif not (filtered and reader.keys(query.entity, [query.id])):
+            raise unknown(query.entity.name, query.id, archive=archive)
+        if not archive:
+            absence.check_retention(query.filters)
+    following = (*made.place, course.mark) if made.place else None
+    return Page(tuple(made.versions), issue_token(query.binding, following) if following else None)
+
+
+def newest(reader: Reader, entity: Entity, id: str) -> Version:
+    """The version with the highest number, without its diff and changes. Raises NoVersionError."""
+    query = Query(entity=entity, id=id, sort=Sort.VERSION, page_size=1, include=frozenset())
+    return page(reader, query).versions[0]
 
 
 class _Page:

@@ -51,8 +51,7 @@ def version(
     NoVersionError, OlderThanRetentionError."""
     if first is not None:
         reader.check_path([entity], first)
-    document = _known(reader, entity, id, (number, made))
-    return _show(document, _key_of(document, number, made), include, first)
+    return _chosen(reader, entity, id, [(number, made)], include, first)[0]
 
 
 class Twin(NamedTuple):
@@ -96,7 +95,7 @@ def at(reader: Reader, entity: Entity, id: str, moment: datetime) -> tuple[Versi
     next one, if versions between the two are missing: these may have come before the moment.
     Patches and changes are left out. One query. Raises NoVersionError where the entity did not
     exist yet, OlderThanRetentionError where what it was then is not kept."""
-    document = _known(reader, entity, id, (LAST.version, moment))
+    document = Document.of(reader, entity, id, [Key(LAST.version, moment)], 2)
     key = document.keys.current(moment)
     if key is None:
         lowest = document.lowest()
@@ -104,10 +103,8 @@ def at(reader: Reader, entity: Entity, id: str, moment: datetime) -> tuple[Versi
         text = _("{kind} {id} at that moment")
         raise absence.error(why, text.format(kind=entity.name, id=id))
     following = document.keys.after_gap(key.version)
-    return (
-        _show(document, key, frozenset()),
-        _show(document, following, frozenset()) if following else None,
-    )
+    found = _show(document, [key, following] if following else [key], frozenset())
+    return found[0], found[1] if following else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,13 +127,8 @@ def compare(
     after_made: datetime | None = None,
 ) -> Comparison:
     """Two versions of one entity, each named and refused as by version()."""
-    wanted = ((before, before_made), (after, after_made))
-    document = _known(reader, entity, id, *wanted)
-    keys = [_key_of(document, number, made) for number, made in wanted]
-    found = document.pairs(*keys)
-    if len(found) < len(keys):
-        raise OlderThanRetentionError(_("retention has just removed one of the versions"))
-    old, new = compose.versions(reader, found, frozenset())
+    wanted = [(before, before_made), (after, after_made)]
+    old, new = _chosen(reader, entity, id, wanted, frozenset())
     both = diff.compare(old.data, new.data, compose.identity(entity))
     return Comparison(old, new, both.patch, compose.labelled(entity, both.changes))
 
@@ -147,13 +139,19 @@ def differences(before: Version, after: Version) -> tuple[LabelledChange, ...]:
     return compose.labelled(after.entity, found)
 
 
-def _known(
-    reader: Reader, entity: Entity, id: str, *wanted: tuple[int, datetime | None]
-) -> Document:
-    """An entity with the highest versions up to these numbers and moments, and those before. One
-    query. Raises NoVersionError where there is nothing of it."""
+def _chosen(
+    reader: Reader,
+    entity: Entity,
+    id: str,
+    wanted: Sequence[tuple[int, datetime | None]],
+    include: frozenset[Include],
+    first: str | None = None,
+) -> list[Version]:
+    """The versions with these numbers and moments, chosen and refused as by version(). One
+    query."""
     below = [Key(number, made or LAST.updated_at) for number, made in wanted]
-    return Document.of(reader, entity, id, below, 2)
+    document = Document.of(reader, entity, id, below, 2)
+    return _show(document, [_key_of(document, *each) for each in wanted], include, first)
 
 
 def _key_of(document: Document, number: int, made: datetime | None) -> Key:
@@ -181,12 +179,12 @@ def _old_twins(document: Document, number: int) -> list[Key]:
 
 
 def _show(
-    document: Document, key: Key, include: frozenset[Include], first: str | None = None
-) -> Version:
-    pairs = document.pairs(key)
-    if not pairs:
+    document: Document, keys: Sequence[Key], include: frozenset[Include], first: str | None = None
+) -> list[Version]:
+    pairs = document.pairs(*keys)
+    if len(pairs) < len(keys):
         raise OlderThanRetentionError(_("retention has just removed it"))
-    return compose.versions(document.reader, pairs, include, first)[0]
+    return compose.versions(document.reader, pairs, include, first)
 
 
 def _no_version(document: Document, number: int) -> NotFoundError:

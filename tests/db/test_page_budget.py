@@ -175,8 +175,8 @@ def test_every_version_of_an_application_is_on_one_page_whatever_the_budget(
             store.add("P1", made.version, data, made.minute, entity=PERSON, author=made.author)
         query = ApplicationQuery(id="A1", filters=filters, order=order, page_size=size)
         with limited(*limits):
-            found = pages(timeline.application, query)
-        whole = pages(timeline.application, query)
+            found = pages(timeline.page, query)
+        whole = pages(timeline.page, query)
         seen = content(found)
         assert seen == content(whole)
         places = [(version.entity.name, *shown(version)) for version in seen]

@@ -174,7 +174,7 @@ def test_the_day_leaves_after_the_places_of_a_merged_page_were_read(
     monkeypatch.setattr("history.timeline.budget.BATCH", 3)
     after(MERGED, leave())
     query = ApplicationQuery(id="A1", filters=Filters(path="/rate"))
-    assert [each.version for each in timeline.application(HOST, query).versions] == [
+    assert [each.version for each in timeline.page(HOST, query).versions] == [
         2,
         1,
     ]
@@ -182,7 +182,7 @@ def test_the_day_leaves_after_the_places_of_a_merged_page_were_read(
 
 def test_the_day_leaves_within_a_merged_page(loan: Store, after: Any) -> None:
     after(MERGED, leave())
-    page = timeline.application(HOST, ApplicationQuery(id="A1", page_size=3))
+    page = timeline.page(HOST, ApplicationQuery(id="A1", page_size=3))
     assert [each.version for each in page.versions] == [2, 1, 0]
     assert page.next_token is None
 

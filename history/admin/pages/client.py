@@ -92,7 +92,7 @@ def _pages(
     for id in ids:
         query = ApplicationQuery(id=id, filters=filters, page_size=most, include=CHANGES, **asked)
         with suppress(timeline.NotFoundError):
-            yield timeline.application(reader, query)
+            yield timeline.page(reader, query)
 
 
 def _nearest(

@@ -76,9 +76,9 @@ def context(
 
 def versions(reader: Reader, entity: Entity, id: str, *, whole: bool, **asked: Any) -> Page:
     """A page of its versions; whole: of an application and its children. asked: as in Query."""
-    if whole:
-        return timeline.application(reader, ApplicationQuery(id=id, **asked))
-    return timeline.page(reader, Query(entity=entity, id=id, **asked))
+    named = {"id": id, **asked}
+    query = ApplicationQuery(**named) if whole else Query(entity=entity, **named)
+    return timeline.page(reader, query)
 
 
 def _facts(reader: Reader, newest: Version, last: Version) -> dict[str, object]:
