@@ -113,19 +113,9 @@ Documents: TypeAlias = Callable[[Collection[str]], Mapping[str, Json]]
 class NeedToKnowError(PermissionDenied):
     """The application is open to some only, and the reader is not one of them."""
 
-    def __init__(self) -> None:
-        super().__init__(
-            _("this application is open only to those who work on it; the attempt is recorded")
-        )
-
 
 class RuleFailedError(RuntimeError):
     """Whether the reader may see the application is not known now."""
-
-    def __init__(self) -> None:
-        super().__init__(
-            _("who may open this application cannot be determined now; try again in a moment")
-        )
 
 
 def applies(viewer: Viewer) -> bool:
@@ -153,7 +143,8 @@ def undecided(viewer: Viewer) -> None:
     """What is said may be of any application. Raises RuleFailedError where a rule decides."""
     if applies(viewer):
         viewer.look.refused = FAILED
-        raise RuleFailedError
+        text = _("who may open this application cannot be determined now; try again in a moment")
+        raise RuleFailedError(text)
 
 
 def permit(viewer: Viewer, applications: Iterable[str], documents: Documents) -> None:
@@ -162,9 +153,8 @@ def permit(viewer: Viewer, applications: Iterable[str], documents: Documents) ->
     wanted = set(applications)
     closed = wanted - may_see(viewer, wanted, documents)
     viewer.look.read(sorted(closed))  # the journal names what the attempt was about
-    if closed and not any(viewer.decided[each] is False for each in closed):
-        viewer.look.refused = FAILED
-        raise RuleFailedError
-    if closed:
+    if any(viewer.decided[each] is False for each in closed):
         viewer.look.refused = REASON
         raise NeedToKnowError
+    if closed:
+        undecided(viewer)

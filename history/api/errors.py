@@ -93,6 +93,9 @@ KINDS: tuple[tuple[type[Exception] | tuple[type[Exception], ...], int, str], ...
 )
 MESSAGES: Mapping[str, Promise | str] = {
     "bad_request": _("the request is malformed: its host, its size or its parameters"),
+    "need_to_know": _(
+        "this application is open only to those who work on it; the attempt is recorded"
+    ),
     "no_permission": _("this login has no permission to read this"),
     "unknown_address": _("the API has no such address; see /api/docs/"),
     "method_not_allowed": _("this address takes GET, HEAD and OPTIONS only"),
