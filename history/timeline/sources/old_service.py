@@ -29,7 +29,7 @@ class OldService:
         self._call = call
         self._left = seconds
         self._answers: dict[Subject, list[VersionRow] | None] = {}  # so far
-        self._aside: set[Subject] = set()  # of which nothing is shown
+        self._wanted: set[Subject] = set()  # those that are shown
         self._missed = False
         # Of each entity, by the number of the version.
         self._versions: dict[Named, dict[int, VersionRow]] = {}
@@ -42,7 +42,7 @@ class OldService:
     @property
     def state(self) -> AskedState | None:
         """None where nothing was asked for the answer."""
-        shown = [found for of, found in self._answers.items() if of not in self._aside]
+        shown = [self._answers[subject] for subject in self._wanted]
         if self._missed or None in shown:
             return AskedState.FAILED
         return AskedState.ANSWERED if shown else None
@@ -64,15 +64,13 @@ class OldService:
         whole = Subject(None, id)
         if entity is not None and entity.root and self._answers.get(whole) is not None:
             return True
-        return self._ask(Subject(entity, id)) is not None
+        subject = Subject(entity, id)
+        self._wanted.add(subject)
+        return self._ask(subject) is not None
 
-    def _ask(self, subject: Subject, *, aside: bool = False) -> list[VersionRow] | None:
+    def _ask(self, subject: Subject) -> list[VersionRow] | None:
         """The versions that the old service has, from the first answer in this request; None if it
-        failed. aside: they decide who may see the answer, and are no part of it."""
-        if not aside:
-            self._aside.discard(subject)
-        elif subject not in self._answers:
-            self._aside.add(subject)
+        failed."""
         if subject not in self._answers:
             found = self._answers[subject] = self._called(subject)
             for each in found or ():
@@ -86,7 +84,7 @@ class OldService:
         if not storable(subject.id) or subject.id in (".", ".."):  # these lead elsewhere
             return []
         failed = None in self._answers.values()
-        if failed or (self._missed and subject not in self._aside):
+        if failed or (self._missed and subject in self._wanted):
             return None
         deadline.check()
         began = time.monotonic()
@@ -136,7 +134,7 @@ class OldService:
         found: dict[str, Json] = {}
         for id in sorted(applications):
             whole = self._answers.get(Subject(None, id))
-            theirs = whole or self._ask(Subject(root(), id), aside=True)
+            theirs = whole or self._ask(Subject(root(), id))
             if theirs is not None:
                 documents = [row for row in theirs if row.entity is ROOT and row.data != b"null"]
                 newest = max(documents, key=attrgetter("version"), default=None)
