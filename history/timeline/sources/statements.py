@@ -143,18 +143,16 @@ def sql(text: str, entity: Entity, **parts: str) -> str:
 
 
 # In every statement: otherwise each combination of filters is one more prepared statement.
-FILTERS = """AND (%(any_author)s OR author = %(author)s)
-    AND (%(any_client_id)s OR client_id = %(client_id)s) AND (%(any_type)s OR type = %(type)s)"""
+FILTERS = """AND (%(author)s::varchar IS NULL OR author = %(author)s)
+    AND (%(client_id)s::varchar IS NULL OR client_id = %(client_id)s)
+    AND (%(type)s::int4 IS NULL OR type = %(type)s)"""
 
 
 def conditions(filters: Filters) -> Values:
     """The values for FILTERS."""
-    given: dict[str, object] = {
-        "author": filters.author or "",
-        "client_id": filters.client_id or "",
-        "type": Int4(filters.type or 0),
-    }
-    return given | {f"any_{name}": getattr(filters, name) is None for name in given}
+    # As text, which has no other type than NULL.
+    kind = None if filters.type is None else str(filters.type.value)
+    return {"author": filters.author, "client_id": filters.client_id, "type": kind}
 
 
 # stored_at is bounded alone, for only then does PostgreSQL leave partitions out.
