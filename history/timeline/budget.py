@@ -1,4 +1,4 @@
-"""How large an answer may become, and how long a page may take: pages._Page and values._scan end
+"""How large an answer may become, and how long a page may take: pages._fill and values._scan end
 early and say how to get the rest (docs/decisions/0017-answers.md). What one statement may bring is
 READ_BYTES in history.timeline.sources.statements."""
 

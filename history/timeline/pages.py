@@ -1,7 +1,7 @@
 """Pages of versions: of an entity, from the store or with its archive; and of an application with
 its children. Page tokens, and the filter by changed path."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -66,9 +66,8 @@ def page(reader: Reader, query: AnyQuery) -> Page:
     course = reader.follow(query.kinds, query.id, query.page_token, mark)
     if course.waits:
         return Page((), query.page_token)
-    made = _Page(course.reader, query, place)
-    made.fill()
-    if not made.versions and query.page_token is None:
+    found, place = _fill(course.reader, query, place)
+    if not found and query.page_token is None:
         filtered = query.filters != NO_FILTERS
         if isinstance(query, ApplicationQuery):
             if not (filtered and reader.members(query.id)):
@@ -77,8 +76,8 @@ def page(reader: Reader, query: AnyQuery) -> Page:
             raise unknown(query.entity.name, query.id, archive=archive)
         if not archive:
             absence.check_retention(query.filters)
-    following = (*made.place, course.mark) if made.place else None
-    return Page(tuple(made.versions), issue_token(query.binding, following) if following else None)
+    following = issue_token(query.binding, (*place, course.mark)) if place else None
+    return Page(tuple(found), following)
 
 
 def newest(reader: Reader, entity: Entity, id: str) -> Version:
@@ -87,50 +86,34 @@ def newest(reader: Reader, entity: Entity, id: str) -> Version:
     return page(reader, query).versions[0]
 
 
-class _Page:
-    """A page in the making. place: of the last version that was examined: the page after this one
-    begins behind it; None where nothing follows."""
-
-    def __init__(self, reader: Reader, query: AnyQuery, place: Place | None) -> None:
-        self._reader = reader
-        self.place = place
-        self.versions: list[Version] = []
-        self._query = query
-        self._path = query.filters.path
-        self._budget = Budget()
-        self._examined = 0
-
-    def fill(self) -> None:
-        """Read until the page is full, its budget is spent, or nothing follows. With a path filter
-        even a full page goes on, to see if any other version fits."""
-        size = self._query.page_size
-        size, most = (size, size) if self._path is None else (budget.BATCH, budget.SCAN)
-        read = _of_entity if isinstance(self._query, Query) else _of_application
-        for pairs, more in read(self._reader, self._query, self.place, size):  # type: ignore[arg-type]
-            if self.add(pairs):
-                return
-            if more and (self._budget.late or self._examined >= most):
-                return
-        self.place = None
-
-    def add(self, pairs: Sequence[Pair]) -> bool:
-        """Take those of these versions that belong on the page. Whether it ended before the last of
-        them."""
-        composer = compose.Composer(self._reader, pairs, self._query.include, self._path)
+def _fill(
+    reader: Reader, query: AnyQuery, place: Place | None
+) -> tuple[list[Version], Place | None]:
+    """The versions of the page after this place, until it is full, its budget is spent, or nothing
+    follows; with a path filter even a full page goes on, to see if any other version fits. And the
+    place of the last version that was examined; None where nothing follows."""
+    size, path = query.page_size, query.filters.path
+    size, most = (size, size) if path is None else (budget.BATCH, budget.SCAN)
+    found, examined, left = list[Version](), 0, Budget()
+    read = _of_entity if isinstance(query, Query) else _of_application
+    for pairs, more in read(reader, query, place, size):  # type: ignore[arg-type]
+        composer = compose.Composer(reader, pairs, query.include, path)
         for pair in pairs:
             deadline.check()
-            if self._examined and self._budget.late:
-                return True
-            if self._path is None or _touches(self._path, pair, composer):
-                if len(self.versions) == self._query.page_size:
-                    return True
+            if examined and left.late:
+                return found, place
+            if path is None or _touches(path, pair, composer):
+                if len(found) == query.page_size:
+                    return found, place
                 version = composer.version(pair)
-                if not self._budget.takes(version.size) and self.versions:
-                    return True
-                self.versions.append(version)
-            self._examined += 1
-            self.place = Place.of(pair.row.located)
-        return False
+                if not left.takes(version.size) and found:
+                    return found, place
+                found.append(version)
+            examined += 1
+            place = Place.of(pair.row.located)
+        if more and (left.late or examined >= most):
+            return found, place
+    return found, None
 
 
 def _check(reader: Reader, query: AnyQuery) -> None:
