@@ -15,6 +15,7 @@ from history.diff import Maybe
 from history.documents.exactjson import dumps
 from history.people import Author
 from history.timeline import (
+    Absence,
     BlamedLeaf,
     FieldValue,
     Found,
@@ -75,7 +76,7 @@ def version(found: Version, output: AnswerFormat, after: int = 0) -> Answer:
     answer |= {
         "previousVersion": found.previous_version,
         **missing(found),
-        "olderVersions": found.older_reason.value if found.older_reason else None,
+        "olderVersions": _why(found, found.older),
     }
     if found.old:
         answer["fromFallback"] = True
@@ -89,8 +90,15 @@ def missing(found: Version) -> Answer:
     return {
         "missingVersions": list(found.missing[-MISSING_LISTED:]),
         "missingCount": len(found.missing),
-        "missingReason": found.missing_reason.value if found.missing_reason else None,
+        "missingReason": _why(found, found.missing_why),
     }
+
+
+def _why(found: Version, why: Absence | None) -> str | None:
+    """Why they are missing, but never "never arrived" if one of them came."""
+    if why is not None and found.came:
+        return Absence.QUARANTINED.value
+    return why.value if why else None
 
 
 def uncertain(following: Iterable[Version]) -> Answer:

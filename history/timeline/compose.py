@@ -106,16 +106,6 @@ class Version(Made, frozen=True, kw_only=True):
             return None
         return self.data.get(self.entity.closed_at)
 
-    @property
-    def missing_reason(self) -> Absence | None:
-        """missing_why, but never "never arrived" if one of the missing versions came."""
-        return Absence.QUARANTINED if self.missing and self.came else self.missing_why
-
-    @property
-    def older_reason(self) -> Absence | None:
-        """older in the same way."""
-        return Absence.QUARANTINED if self.older and self.came else self.older
-
 
 @cache
 def identity(entity: Entity) -> Identity:
