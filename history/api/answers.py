@@ -234,7 +234,7 @@ def found(entity: Found, output: AnswerFormat) -> Answer:
         "id": entity.id,
         **application,
         "foundBy": entity.key,
-        "foundIn": [{"kind": each.entity.name, "id": each.id} for each in entity.carriers],
+        "foundIn": [{"kind": kind.name, "id": id} for kind, id in entity.carriers],
         "version": entity.version,
         "type": entity.type.name if entity.type is not None else None,
         "updatedAt": output.moment(entity.updated_at),

@@ -22,7 +22,6 @@ from history.timeline.query import (
 )
 from history.timeline.readers import of_request, on_host
 from history.timeline.search import (
-    Carrier,
     Found,
     Results,
     documents,

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from base64 import b64decode, b64encode
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import cached_property
@@ -28,7 +28,7 @@ from history.timeline.query import (
     read_token,
     storable,
 )
-from history.versions import Key, Newest, VersionRow, parse
+from history.versions import Key, Named, Newest, VersionRow, parse
 
 ID = "id"
 # Of the documents with one value, only those that were seen last are looked at: for each of them
@@ -37,13 +37,6 @@ MAX_DOCUMENTS = 1_000
 # Bytes that name a hit in a page token: two of MAX_DOCUMENTS have the same ones once in two million
 # searches.
 MARK = 5
-
-
-class Carrier(NamedTuple):
-    """A document that has, or once had, a business key."""
-
-    entity: Entity
-    id: str
 
 
 @dataclass(frozen=True)
@@ -61,12 +54,12 @@ class Found:
     key: str
     newest: Key | None
     updated_at: datetime
-    carriers: tuple[Carrier, ...] = ()
+    carriers: tuple[Named, ...] = ()
     row: VersionRow | None = None
 
     @property
-    def place(self) -> Carrier:
-        return Carrier(self.entity, self.id)
+    def named(self) -> Named:
+        return self.entity, self.id
 
     @property
     def position(self) -> tuple[object, ...]:
@@ -101,15 +94,14 @@ class Found:
         return parse(self.row.data) if self.row else None
 
 
-@dataclass(frozen=True, slots=True)
-class Results:
+class Results(NamedTuple):
     """Entities with the id first, in the order of ENTITIES; then applications with the key, newest
-    change first. Each is there once. next_token: None at the end. limited: more documents have the
-    key than MAX_DOCUMENTS, and only those seen last were looked at."""
+    change first. Each is there once. limited: more documents have the key than MAX_DOCUMENTS, and
+    only those seen last were looked at. next_token: None at the end."""
 
-    found: tuple[Found, ...]
-    next_token: str | None
+    found: Sequence[Found]
     limited: bool
+    next_token: str | None = None
 
 
 def search(
@@ -127,34 +119,31 @@ def search(
     marks = b"" if page_token is None else b64decode(read_token(binding, page_token)[0])
     shown = {marks[at : at + MARK] for at in range(0, len(marks), MARK)}
     found = _find(reader, [text])[text]
-    rest = [hit for hit in found.hits if hit.mark not in shown]
-    here, following = rest[:size], None
+    rest = [hit for hit in found.found if hit.mark not in shown]
+    following = None
     if len(rest) > size:
-        marks += b"".join(hit.mark for hit in here)
+        marks += b"".join(hit.mark for hit in rest[:size])
         following = issue_token(binding, (b64encode(marks).decode(),))
-    return Results(_loaded(reader, [here])[0], following, found.limited)
+    return _loaded(reader, {text: Results(rest[:size], found.limited, following)})[text]
 
 
 def search_all(
     reader: Reader, texts: Sequence[str], size: int = DEFAULT_PAGE_SIZE
 ) -> dict[str, Results]:
     """The first results of each of these texts, without tokens. As many queries as for one."""
-    found = _find(reader, list(filter(_searchable, texts)))
-    its = [found.get(text, Hits([], limited=False)) for text in texts]
-    loaded = _loaded(reader, [hits[:size] for hits, _ in its])
-    return {
-        text: Results(shown, None, limited)
-        for text, shown, (_, limited) in zip(texts, loaded, its, strict=True)
-    }
+    nothing = dict.fromkeys(texts, Results([], limited=False))
+    found = nothing | _find(reader, list(filter(_searchable, texts)))
+    first = {text: its._replace(found=its.found[:size]) for text, its in found.items()}
+    return _loaded(reader, first)
 
 
-def documents(reader: Reader, carriers: Collection[Carrier]) -> dict[Carrier, Json]:
+def documents(reader: Reader, carriers: Collection[Named]) -> dict[Named, Json]:
     """The newest snapshots of these, without those of which the store has none. For a deleted one
     it may be older than its newest version. One query for each kind."""
-    found: dict[Carrier, Json] = {}
+    found: dict[Named, Json] = {}
     for entity in ENTITIES:
         for row in reader.newest_documents(entity, _of(entity, carriers)):
-            found[Carrier(entity, row.id)] = parse(row.data)
+            found[entity, row.id] = parse(row.data)
     return found
 
 
@@ -163,48 +152,44 @@ def _searchable(text: str) -> bool:
     return 0 < len(text) <= SEARCH_VALUE_LENGTH and "\0" not in text
 
 
-def _loaded(reader: Reader, lists: Sequence[Sequence[Found]]) -> list[tuple[Found, ...]]:
-    """These lists with the newest version of each; without what retention has just removed."""
-    every = [hit for its in lists for hit in its]
-    rows = reader.bodies({(*hit.place, hit.newest) for hit in every if hit.newest})
-    there = {Carrier(*place[:2]): row for place, row in rows.items()}
-    return [
-        tuple(
-            replace(hit, row=there.get(hit.place))
-            for hit in its
-            if hit.newest is None or hit.place in there
+def _loaded(reader: Reader, results: Mapping[str, Results]) -> dict[str, Results]:
+    """The same with the newest version of each; without what retention has just removed."""
+    every = [hit for its in results.values() for hit in its.found]
+    rows = reader.bodies({(*hit.named, hit.newest) for hit in every if hit.newest})
+    there = {place[:2]: row for place, row in rows.items()}
+    return {
+        text: its._replace(
+            found=[
+                replace(hit, row=there.get(hit.named))
+                for hit in its.found
+                if hit.newest is None or hit.named in there
+            ]
         )
-        for its in lists
-    ]
+        for text, its in results.items()
+    }
 
 
-class Hits(NamedTuple):
-    """The hits of one text in the order of the results, each entity once. limited: not all
-    documents with the value were looked at."""
-
-    hits: list[Found]
-    limited: bool
-
-
-def _find(reader: Reader, texts: Sequence[str]) -> dict[str, Hits]:
-    """The hits of each text. The number of queries does not depend on the texts."""
+def _find(reader: Reader, texts: Sequence[str]) -> dict[str, Results]:
+    """All results of each text, not loaded. The number of queries does not depend on the texts."""
     if not texts:
         return {}
-    found: dict[str, dict[Carrier, Found]] = {text: {} for text in texts}
+    found: dict[str, dict[Named, Found]] = {text: {} for text in texts}
     # Keys that are masked for the reader find nothing: the number of hits would tell who has a
     # value.
     asked = reader.first(texts, list(filter(storable, texts)), MAX_DOCUMENTS + 1)
     for entity in ENTITIES:
         for id, newest in asked.newest[entity].items():
-            found[id][Carrier(entity, id)] = Found(entity, id, ID, newest, newest.updated_at)
+            found[id][entity, id] = Found(entity, id, ID, newest, newest.updated_at)
     for id, moment in asked.children.items():
-        found[id].setdefault(Carrier(root(), id), Found(root(), id, ID, None, moment))
+        found[id].setdefault((root(), id), Found(root(), id, ID, None, moment))
     for text, its in _by_key(reader, asked.documents):
-        found[text].setdefault(its.place, its)
+        found[text].setdefault(its.named, its)
     found = _visible(reader, found)
     counts = Counter(text for text, *_ in asked.documents)
     return {
-        text: Hits(sorted(those.values(), key=attrgetter("position")), counts[text] > MAX_DOCUMENTS)
+        text: Results(
+            sorted(those.values(), key=attrgetter("position")), counts[text] > MAX_DOCUMENTS
+        )
         for text, those in found.items()
     }
 
@@ -218,16 +203,17 @@ def _by_key(
     A child belongs to the application that its newest version names; one of which no version is
     kept belongs to none."""
     documents = sorted(
-        ((value, name, Carrier(BY_NAME[kind], id)) for value, name, kind, id in rows),
-        key=lambda each: (each[1], ENTITIES.index(each[2].entity), each[2].id),
+        ((value, name, BY_NAME[kind], id) for value, name, kind, id in rows),
+        key=lambda each: (each[1], ENTITIES.index(each[2]), each[3]),
     )
-    newest = _newest(reader, {each for *_, each in documents if each.entity.parent})
-    grouped: defaultdict[tuple[str, Carrier], dict[Carrier, str]] = defaultdict(dict)
-    for value, name, carrier in documents:
-        if carrier.entity.parent is None:
+    newest = _newest(reader, {(entity, id) for *_, entity, id in documents if entity.parent})
+    grouped: defaultdict[tuple[str, Named], dict[Named, str]] = defaultdict(dict)
+    for value, name, entity, id in documents:
+        carrier = entity, id
+        if entity.parent is None:
             grouped[value, carrier].setdefault(carrier, name)
         elif carrier in newest:
-            place = Carrier(root(), newest[carrier].application)
+            place = root(), newest[carrier].application
             grouped[value, place].setdefault(carrier, name)
     newest |= _newest(reader, {place for _value, place in grouped})
     for (value, place), names in grouped.items():
@@ -239,21 +225,19 @@ def _by_key(
             yield value, Found(*place, first, key, moment, tuple(names))
 
 
-def _newest(reader: Reader, places: Collection[Carrier]) -> dict[Carrier, Newest]:
+def _newest(reader: Reader, places: Collection[Named]) -> dict[Named, Newest]:
     return {
-        Carrier(entity, id): its
+        (entity, id): its
         for entity in ENTITIES
         for id, its in reader.newest_keys(entity, _of(entity, places)).items()
     }
 
 
-def _visible(
-    reader: Reader, found: dict[str, dict[Carrier, Found]]
-) -> dict[str, dict[Carrier, Found]]:
+def _visible(reader: Reader, found: dict[str, dict[Named, Found]]) -> dict[str, dict[Named, Found]]:
     """The hits that the reader may see. The others are gone before pages are made of them,
     so that no page has a gap and no count tells of them."""
     hits = [hit for its in found.values() for hit in its.values()]
-    shown = visible(reader, {place for hit in hits for place in (hit.place, *hit.carriers)})
+    shown = visible(reader, {place for hit in hits for place in (hit.named, *hit.carriers)})
     return {
         text: {
             place: replace(hit, carriers=tuple(filter(shown.__contains__, hit.carriers)))
@@ -264,23 +248,23 @@ def _visible(
     }
 
 
-def visible(reader: Reader, places: Collection[Carrier]) -> set[Carrier]:
+def visible(reader: Reader, places: Collection[Named]) -> set[Named]:
     """Those of these that the reader may see; for lists."""
     if not need_to_know.applies(reader.viewer):
         return set(places)
     owners = {
-        place: {place.id} if place.entity.root else set[str]()
-        for place in places
-        if place.entity.parent is None
+        (entity, id): {id} if entity.root else set[str]()
+        for entity, id in places
+        if entity.parent is None
     }
     for entity in CHILDREN:
         if ids := _of(entity, places):
             known = reader.owners(entity, ids)
-            owners |= {Carrier(entity, id): its for id, its in known.items()}
+            owners |= {(entity, id): its for id, its in known.items()}
     allowed = reader.visible(set().union(*owners.values()))
     return {place for place, its in owners.items() if its <= allowed}
 
 
-def _of(entity: Entity, places: Iterable[Carrier]) -> set[str]:
+def _of(entity: Entity, places: Iterable[Named]) -> set[str]:
     """The ids of those of one kind."""
-    return {place.id for place in places if place.entity is entity}
+    return {id for kind, id in places if kind is entity}

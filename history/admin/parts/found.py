@@ -12,7 +12,8 @@ from history.admin.parts.headline import headline, status
 from history.documents.exactjson import Json
 from history.entities import ENTITIES, Entity
 from history.record import ChangeType
-from history.timeline import Carrier, Found, Reader, Results
+from history.timeline import Found, Reader, Results
+from history.versions import Named
 
 BY_ID = "id"
 MAX_CARRIERS = 3
@@ -32,12 +33,12 @@ def make_groups(reader: Reader, found: Mapping[str, Results]) -> list[Group]:
     """The results of each text as rows. One query for each kind."""
     every = [each for results in found.values() for each in results.found]
     wanted = {
-        carrier
+        (entity, id)
         for each in every
-        for carrier in each.carriers[:MAX_CARRIERS]
-        if carrier.entity.parent is not None
+        for entity, id in each.carriers[:MAX_CARRIERS]
+        if entity.parent is not None
     }
-    wanted |= {Carrier(each.entity, each.id) for each in every if _bare(each)}
+    wanted |= {(each.entity, each.id) for each in every if _bare(each)}
     documents = timeline.documents(reader, wanted)
     latest = reader.newest_children({each.id for each in every if each.entity.root})
     return [
@@ -70,18 +71,18 @@ def _by_change(found: Sequence[Found], latest: Mapping[str, datetime]) -> list[F
     return sorted(moved, key=attrgetter("position"))
 
 
-def _hit(one: Found, documents: Mapping[Carrier, Json]) -> dict[str, object]:
+def _hit(one: Found, documents: Mapping[Named, Json]) -> dict[str, object]:
     """One found entity. key: label of the business key it was found by, empty for its id.
     carriers: text and address of the children with the key. application_url: of a child, else
     empty."""
-    data = documents.get(Carrier(one.entity, one.id)) if _bare(one) else one.data
+    data = documents.get((one.entity, one.id)) if _bare(one) else one.data
     application = one.application if one.entity.parent is not None else None
     return {
         "kind": title(one.entity),
         "id": one.id,
         "title": headline(data),
         "status": status(one.data, fields_of(one.entity)),
-        "key": "" if one.key == BY_ID else key_title(one.carriers[0].entity, one.key),
+        "key": "" if one.key == BY_ID else key_title(one.carriers[0][0], one.key),
         "carriers": [_link(each, documents[each]) for each in one.carriers if each in documents],
         "deleted": one.type is ChangeType.DELETE,
         "url": links.landing(one.entity, one.id),
@@ -95,7 +96,7 @@ def _bare(one: Found) -> bool:
     return one.type is ChangeType.DELETE and one.data is None
 
 
-def _link(carrier: Carrier, data: Json) -> tuple[str, str]:
+def _link(carrier: Named, data: Json) -> tuple[str, str]:
     entity, id = carrier
     role = fields_of(entity).word("/role", str(data.get("role"))) if isinstance(data, dict) else ""
     named = headline(data) or id

@@ -18,12 +18,12 @@ from history.record import ChangeType
 from history.timeline import (
     ApplicationQuery,
     ApplicationState,
-    Carrier,
     Page,
     Query,
     Reader,
     Version,
 )
+from history.versions import Named
 
 OPEN_CHILDREN = 6
 CLIENT = "clientId"  # the key of the client's number among the kinds that come with Annals
@@ -111,7 +111,7 @@ def _document(reader: Reader, version: Version) -> Json:
     version that has one."""
     if version.data is not None:
         return version.data
-    carrier = Carrier(version.entity, version.id)
+    carrier = (version.entity, version.id)
     return timeline.documents(reader, [carrier]).get(carrier)
 
 
@@ -134,13 +134,12 @@ def children(reader: Reader, application: ApplicationState) -> list[dict[str, ob
     """The children by kind, in the order of CHILDREN; deleted ones at the end. first: those that
     are shown at once; more: the others."""
     found: list[dict[str, object]] = []
-    bare = [Carrier(each.entity, each.id) for each in application.deleted if each.data is None]
+    bare = [(each.entity, each.id) for each in application.deleted if each.data is None]
     documents = timeline.documents(reader, bare)
     for entity in CHILDREN:
         theirs = [
             {
-                "title": headline(child.data or documents.get(Carrier(entity, child.id)))
-                or child.id,
+                "title": headline(child.data or documents.get((entity, child.id))) or child.id,
                 "id": child.id,
                 "client": next(client_numbers(reader, entity, child.data), ""),
                 "url": links.timeline(entity, child.id),
@@ -210,7 +209,7 @@ def remember(request: HttpRequest, entity: Entity, id: str) -> None:
         request.session[KEY] = after
 
 
-def opened(request: HttpRequest) -> list[Carrier]:
+def opened(request: HttpRequest) -> list[Named]:
     """What was opened last, newest first."""
     opened = request.session.get(KEY, [])
-    return [Carrier(BY_NAME[name], id) for name, id in opened if name in BY_NAME]
+    return [(BY_NAME[name], id) for name, id in opened if name in BY_NAME]

@@ -17,7 +17,8 @@ from history.base.signals import looks_back
 from history.entities import BY_NAME
 from history.need_to_know import NeedToKnowError, RuleFailedError
 from history.requests import accesses, worker_shares
-from history.timeline import Carrier, Include, Reader
+from history.timeline import Include, Reader
+from history.versions import Named
 
 MOST = 6  # that have a line; the others are links
 CHANGES = frozenset({Include.CHANGES})
@@ -37,23 +38,23 @@ def of_login(request: HttpRequest) -> dict[str, object]:
         shown = timeline.visible(reader, before)
         documents = timeline.documents(reader, shown)
     others = [
-        (title(its), id, headline(documents.get(Carrier(its, id))) or id, links.landing(its, id))
+        (title(its), id, headline(documents.get((its, id))) or id, links.landing(its, id))
         for its, id in before
         if (its, id) in shown
     ]
     return {"recent": [*lines.values()], "others": others, "client": client}
 
 
-def _opened(request: HttpRequest) -> list[Carrier]:
+def _opened(request: HttpRequest) -> list[Named]:
     """What the login opened last, newest first: in this session, then before."""
     found = dict.fromkeys(heads.opened(request))
     answers: Iterable[tuple[Any, Any]] = looks_back.send(None, user=request.user)
     for _receiver, before in answers:
-        found |= {Carrier(BY_NAME[name], id): None for name, id in before if name in BY_NAME}
+        found |= {(BY_NAME[name], id): None for name, id in before if name in BY_NAME}
     return list(found)[: heads.MAX_OPENED]
 
 
-def _line(of_page: Reader, place: Carrier) -> dict[str, object] | None:
+def _line(of_page: Reader, place: Named) -> dict[str, object] | None:
     """None where the rule of need-to-know hides it now."""
     entity, id = place
     viewer = replace(of_page.viewer, look=accesses.Look())
@@ -81,7 +82,7 @@ def _line(of_page: Reader, place: Carrier) -> dict[str, object] | None:
     }
 
 
-def _client(reader: Reader, place: Carrier) -> dict[str, object] | None:
+def _client(reader: Reader, place: Named) -> dict[str, object] | None:
     try:
         numbers = dict.fromkeys(_numbers(reader, place))
     except (timeline.NotFoundError, NeedToKnowError, RuleFailedError):
@@ -93,7 +94,7 @@ def _client(reader: Reader, place: Carrier) -> dict[str, object] | None:
     return None
 
 
-def _numbers(reader: Reader, place: Carrier) -> Iterator[str]:
+def _numbers(reader: Reader, place: Named) -> Iterator[str]:
     """The client numbers that the documents of an application, or a child, have now."""
     entity, id = place
     if entity.root:
