@@ -23,8 +23,8 @@ from history.database import prepared
 from history.documents.exactjson import dumps
 from history.entities import Entity, root
 from history.failure.complaints import FileError, read_text
-from history.fallback import OldServiceError, Service, WrongAnswerError, service
-from history.fallback.client import fetch
+from history.fallback.answer import WrongAnswerError
+from history.fallback.client import OldServiceError, Service, fetch, service
 from history.management.progress import progress
 from history.record import ID_LENGTH
 from history.timeline import Reader, absence

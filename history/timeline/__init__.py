@@ -33,7 +33,6 @@ from history.timeline.states import (
     ApplicationState,
     Comparison,
     MissingPart,
-    Twin,
     application_at,
     at,
     before_gaps,

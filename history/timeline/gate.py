@@ -25,7 +25,7 @@ from history.masking.mask import leads_into_mark, mask_of, searchable_keys
 from history.masking.viewer import Viewer
 from history.timeline.query import ApplicationQuery, BadParameterError, Query
 from history.timeline.sources import tables
-from history.timeline.sources.merged import Archived, Merged, Supplement
+from history.timeline.sources.merged import Archived, Merged, Source, Supplement
 from history.timeline.sources.old_service import OldService
 from history.timeline.sources.tables import First, Tables
 from history.versions import (
@@ -98,10 +98,12 @@ class Reader:
         return self.old.possible and not self.alone
 
     @property
-    def _source(self) -> Merged:
+    def _source(self) -> Source:
         # Of one version the first that has it counts.
-        archive: list[Supplement] = [] if self.archive is None else [self.archive]
-        return Merged([*archive, self.old] if self.asks_old_service else archive)
+        others: list[Supplement] = [self.archive] if self.archive else []
+        if self.asks_old_service:
+            others.append(self.old)
+        return Merged(others) if others else Tables()
 
     # The gate.
 

@@ -193,7 +193,10 @@ MICROSECOND = timedelta(microseconds=1)
 
 def issue_token(binding: tuple[object, ...], position: tuple[Any, ...]) -> str:
     """The token of a position. `binding`: the values that the next request must not change."""
-    values = [_to_json(value) for value in position]
+    values = [
+        {"us": (value - EPOCH) // MICROSECOND} if isinstance(value, datetime) else value
+        for value in position
+    ]
     return PREFIX + signing.dumps(values, salt=_salt(binding), compress=True)
 
 
@@ -211,7 +214,9 @@ def read_token(binding: tuple[object, ...], token: str) -> list[Any]:
             "pageToken",
             _("is not a token of this call with these parameters; start again without it"),
         )
-    return [_from_json(value) for value in values]
+    return [
+        EPOCH + value["us"] * MICROSECOND if isinstance(value, dict) else value for value in values
+    ]
 
 
 def _salt(binding: tuple[object, ...]) -> str:
@@ -227,11 +232,3 @@ def _plain(value: object) -> object:
     if hasattr(value, "__dataclass_fields__"):
         return [_plain(getattr(value, name)) for name in value.__dataclass_fields__]
     return value
-
-
-def _to_json(value: object) -> object:
-    return {"us": (value - EPOCH) // MICROSECOND} if isinstance(value, datetime) else value
-
-
-def _from_json(value: Any) -> Any:
-    return EPOCH + value["us"] * MICROSECOND if isinstance(value, dict) else value

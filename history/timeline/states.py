@@ -271,12 +271,12 @@ def application_at(
     where these are large. Raises NoVersionError where the application did not exist, and
     OlderThanRetentionError where nothing is left of then.
     """
-    there: dict[Named, Keys] = {}
-    if storable(id):
-        reader.want(None, id)
-        members = members or reader.members(id)
-        ordered = sorted(members, key=lambda its: (ENTITIES.index(its[0]), its[1]))
-        there = {named: Keys(members[named]) for named in ordered[:most]}
+    if not storable(id):
+        raise unknown_application(id)
+    reader.want(None, id)
+    members = members or reader.members(id)
+    ordered = sorted(members, key=lambda its: (ENTITIES.index(its[0]), its[1]))
+    there = {named: Keys(members[named]) for named in ordered[:most]}
     current = {named: key for named, its in there.items() if (key := its.current(moment))}
     lowest = {named: its.lowest for named, its in there.items() if named not in current}
     wanted = [(*named, key) for named, key in (current | lowest).items()]
@@ -302,8 +302,8 @@ def application_at(
         children=tuple(part for part in children if part.type is not ChangeType.DELETE),
         deleted=tuple(part for part in children if part.type is ChangeType.DELETE),
         missing=tuple(missing),
-        unread=len(members or ()) - len(there),
-        members=members or {},
+        unread=len(members) - len(there),
+        members=members,
     )
 
 

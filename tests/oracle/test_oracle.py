@@ -34,7 +34,7 @@ from history.blocks.dictionaries import Dictionary
 from history.blocks.form import Packer, cut
 from history.daily import canonical, days
 from history.entities import BY_NAME, ENTITIES, Entity
-from history.fallback import Service
+from history.fallback.client import Service
 from history.search_index.keys import Fingerprint, NewKeys
 from history.search_index.upsert import upsert
 from history.versions import Subject, VersionRow

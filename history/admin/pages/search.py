@@ -11,13 +11,14 @@ from django.urls import reverse
 from django.utils.html import format_html
 from django.utils.translation import gettext as _
 
-from history import complete_to, fallback, masking, timeline
+from history import complete_to, masking, timeline
 from history.admin.pages.view import may_view_history
 from history.admin.parts import gaps, links
 from history.admin.parts.cards import title
 from history.admin.parts.found import Group, key_title, make_groups
 from history.admin.parts.heads import CLIENT
 from history.entities import ENTITIES
+from history.fallback.client import service
 from history.timeline import BadParameterError, Reader, Results
 from history.timeline.query import storable
 
@@ -166,7 +167,7 @@ def _held(missing: Sequence[str]) -> list[tuple[str, str, list[str]]]:
 
 def _in_old(missing: Sequence[str]) -> list[tuple[str, list[tuple[str, str]]]]:
     """Where what was not found opens if the old service has it."""
-    if fallback.service() is None:
+    if service() is None:
         return []
     ids = [text for text in missing if storable(text)]
     kinds = [entity for entity in ENTITIES if not entity.parent or len(ids) == 1]

@@ -49,7 +49,7 @@ class Archived(Supplement, Protocol):
 class Merged:
     """Answers as the tables do, for all of these together. others: the one before has priority."""
 
-    others: Sequence[Supplement] = ()
+    others: Sequence[Supplement]
     tables: Tables = field(default_factory=Tables)
 
     def page(self, query: Query, after: Key, limit: int) -> Read:
@@ -78,7 +78,7 @@ class Merged:
     def documents(self, wanted: Collection[Located]) -> Read:
         read = self.tables.documents(wanted)
         # A key that the tables do not have is another's.
-        lacking = set(wanted).difference(read.places) if self.others else ()
+        lacking = set(wanted).difference(read.places)
         theirs: dict[Located, VersionRow] = {}
         for entity, id in {place[:2] for place in lacking}:
             for other in reversed(self.others):
@@ -123,8 +123,6 @@ class Merged:
         }
         if added := still.intersection(theirs):
             found = _after(added.union(found), Place.of, after, query.order, limit)
-        if not self.others:
-            return found, keys
         every: dict[Named, list[Key]] = {}
         for entity, id in dict.fromkeys((entity, id) for entity, id, _ in found):
             its = keys.get((entity, id)) or self.tables.keys(entity, [id]).get(id, [])

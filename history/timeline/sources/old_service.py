@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping
 from datetime import datetime
 from operator import attrgetter
@@ -32,7 +33,7 @@ class OldService:
         self._wanted: set[Subject] = set()  # those that are shown
         self._missed = False
         # Of each entity, by the number of the version.
-        self._versions: dict[Named, dict[int, VersionRow]] = {}
+        self._versions: defaultdict[Named, dict[int, VersionRow]] = defaultdict(dict)
 
     @property
     def possible(self) -> bool:
@@ -74,8 +75,7 @@ class OldService:
         if subject not in self._answers:
             found = self._answers[subject] = self._called(subject)
             for each in found or ():
-                its = self._versions.setdefault((each.entity, each.id), {})
-                its.setdefault(each.version, each)
+                self._versions[each.entity, each.id].setdefault(each.version, each)
         return self._answers[subject]
 
     def _called(self, subject: Subject) -> list[VersionRow] | None:

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from psycopg.types.numeric import Int4
 
-from history.database.prepared import Statement, Values
+from history.database.prepared import Values
 from history.entities import CHILDREN, ENTITIES, PARTS, ROOT, Entity
 from history.timeline.query import ApplicationQuery, Filters, Order, Query, Sort
 from history.timeline.sources import statements
@@ -64,14 +64,17 @@ class Tables:
         for place in wanted:
             kinds[place[0]].append(place)
         read = Read([], [])
-        for some in (_by_row, _by_block):
+        for blocks in (False, True):
             known = set(read.places)
             left = {
                 entity: lacking
                 for entity, places in kinds.items()
                 if (lacking := [place for place in places if place not in known])
             }
-            asked = [statements.bounded(*some(*each)) for each in left.items()]
+            asked = [
+                statements.bounded(statements.documents(entity, blocks), _places(places, blocks))
+                for entity, places in left.items()
+            ]
             for entity, found in zip(left, statements.together(asked), strict=True):
                 rows, unread = statements.rows(entity, found)
                 read.rows.extend(rows)
@@ -145,38 +148,29 @@ def _next_day(moment: datetime) -> datetime:
     return datetime.combine(moment.astimezone(UTC) + timedelta(days=1), time(), UTC)
 
 
-def _by_row(entity: Entity, wanted: Sequence[Located]) -> Statement:
-    """The statement that gives these versions as far as a row has their key."""
-    values = _keys(wanted)
+def _places(wanted: Sequence[Located], blocks: bool) -> Values:
+    """The values of statements.documents for these versions."""
     moments = [key.updated_at for *_, key in wanted]
-    values |= {"first": min(moments), "last": max(moments)}
-    return statements.documents(entity, blocks=False), values
-
-
-def _by_block(entity: Entity, wanted: Sequence[Located]) -> Statement:
-    """The statement that gives those of these versions that are in blocks."""
-    spans: dict[tuple[str, datetime], list[datetime]] = defaultdict(list)
-    for _, id, key in wanted:
-        spans[id, _next_day(key.updated_at)].append(key.updated_at)
-    ids, ends = zip(*spans, strict=True)
-    lows = [min(moments) for moments in spans.values()]
-    values = _keys(wanted) | {
-        "of": list(ids),
-        "lows": lows,
-        "highs": [max(moments) for moments in spans.values()],
-        "ends": list(ends),
-        "first": min(lows),
-        "end": max(ends),
-    }
-    return statements.documents(entity, blocks=True), values
-
-
-def _keys(wanted: Sequence[Located]) -> dict[str, object]:
-    return {
+    values: dict[str, object] = {
         "ids": [id for _, id, _ in wanted],
-        "moments": [key.updated_at for *_, key in wanted],
+        "moments": moments,
         "numbers": [Int4(key.version) for *_, key in wanted],
+        "first": min(moments),
+        "last": max(moments),
     }
+    if blocks:
+        spans: dict[tuple[str, datetime], list[datetime]] = defaultdict(list)
+        for _, id, key in wanted:
+            spans[id, _next_day(key.updated_at)].append(key.updated_at)
+        ids, ends = zip(*spans, strict=True)
+        values |= {
+            "of": list(ids),
+            "lows": [min(each) for each in spans.values()],
+            "highs": [max(each) for each in spans.values()],
+            "ends": list(ends),
+            "end": max(ends),
+        }
+    return values
 
 
 def _by_entity(rows: Iterable[tuple[Any, ...]]) -> dict[Named, list[Key]]:
