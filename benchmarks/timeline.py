@@ -31,7 +31,7 @@ from history.documents.exactjson import loads
 from history.entities import root
 from history.timeline import ApplicationQuery, Filters, Query, Sort
 from history.timeline.sources.tables import Tables
-from history.versions import LAST, Key
+from history.versions import LAST, Place
 
 ROOT = root()
 READER = timeline.on_host()
@@ -158,7 +158,7 @@ def _with_session(host: str, port: int, ids: Sequence[str]) -> Figures:
 def _three(http: _Http, ids: Sequence[str], size: int, *, deep: bool = False) -> Figures:
     """One page as SQL with JSON parsing, as a call and over HTTP. deep: in the middle of the
     timeline."""
-    token, after = None, LAST
+    token, after = None, Place(LAST.updated_at, 0, "", LAST.version)
     if deep:
         token, after = _middle(ids[0], size)
     query = f"pageSize={size}" + (f"&pageToken={quote(token)}" if token else "")
@@ -188,7 +188,7 @@ def _three(http: _Http, ids: Sequence[str], size: int, *, deep: bool = False) ->
     }
 
 
-def _middle(id: str, size: int) -> tuple[str | None, Key]:
+def _middle(id: str, size: int) -> tuple[str | None, Place]:
     """The page token of the middle of a timeline, reached by pages of 500 and one of `size`."""
     token: str | None = None
     for step in [500] * 10 + [size]:
@@ -197,7 +197,7 @@ def _middle(id: str, size: int) -> tuple[str | None, Key]:
             Query(entity=ROOT, id=id, page_size=step, page_token=token, include=frozenset()),
         )
         token, last = page.next_token, page.versions[-1]
-    return token, Key(last.version, last.updated_at)
+    return token, Place(last.updated_at, 0, "", last.version)
 
 
 def _timed(call: Call, ids: Sequence[str], warm_up: int = WARM_UP) -> dict[str, float]:

@@ -18,7 +18,7 @@ from history.record import (
     MAX_VERSION,
     ChangeType,
 )
-from history.versions import Named, Subject, VersionRow
+from history.versions import Subject, VersionRow
 
 TOKEN_LENGTH: Final = 8_000
 
@@ -93,32 +93,24 @@ def says_nothing_there(body: bytes) -> bool:
 
 def _version(row: _Row, subject: Subject) -> VersionRow:
     """With its application as the answer says it; None for a child of which it does not."""
-    entity, id = _whose(row, subject)
-    application = None if entity.parent is None else row.product_instance_id
-    if subject.kind is None and entity.parent is not None:
-        if application not in (None, subject.id):
+    entity, id, application = subject.kind, row.id or subject.id, row.product_instance_id
+    if entity is not None:
+        if row.kind not in (None, entity.name) or id != subject.id:
+            raise WrongAnswerError("it has a version of another document")
+    else:
+        entity = BY_NAME.get(row.kind or "")
+        if entity is None or row.id is None:
+            raise WrongAnswerError("a version does not say of what it is: kind and id")
+        application = application or subject.id
+        own = entity is ROOT and id == subject.id
+        if not (application == subject.id if entity.parent else own):
             raise WrongAnswerError("it has a version of another application")
-        application = subject.id
     change = ChangeType[row.type]
     data = _snapshot(bytes(row.entity), change)
     return VersionRow(
         *(row.version, _moment(row.updated_at), int(change), row.client_id, row.author or None),
-        *(application, data, id, entity, True),
+        *(application if entity.parent else None, data, id, entity, True),
     )
-
-
-def _whose(row: _Row, subject: Subject) -> Named:
-    """The kind and the id of a version, which are those that were asked for."""
-    if subject.kind is None:
-        entity = BY_NAME.get(row.kind or "")
-        if entity is None or row.id is None:
-            raise WrongAnswerError("a version does not say of what it is: kind and id")
-        if entity.parent is None and not (entity is ROOT and row.id == subject.id):
-            raise WrongAnswerError("it has a version of another application")
-        return entity, row.id
-    if row.kind not in (None, subject.kind.name) or row.id not in (None, subject.id):
-        raise WrongAnswerError("it has a version of another document")
-    return subject.kind, subject.id
 
 
 def _moment(text: str) -> datetime:

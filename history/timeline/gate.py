@@ -166,7 +166,7 @@ class Reader:
 
     # What the sources have.
 
-    def page(self, query: Query, after: Key, limit: int) -> Read:
+    def page(self, query: Query, after: Place | None, limit: int) -> Read:
         """As Tables.page."""
         found = self._source.page(query, after, limit)
         named = (query.entity, query.id)

@@ -22,7 +22,6 @@ from history.timeline.query import (
     ApplicationQuery,
     BadParameterError,
     NoVersionError,
-    Order,
     Query,
     Sort,
     issue_token,
@@ -31,7 +30,7 @@ from history.timeline.query import (
     unknown,
     unknown_application,
 )
-from history.versions import FIRST, LAST, Key, Pair, Place, VersionRow
+from history.versions import Pair, Place, VersionRow
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,10 +143,7 @@ def _of_entity(reader: Reader, query: Query, place: Place | None, most: int) -> 
     gapless = not filters.by_row
     # Whether no version is outside of the rows that were read.
     whole = gapless and place is None and (filters.since, filters.until) == (None, None)
-    after = LAST if query.order is Order.DESC else FIRST
-    if place is not None:
-        after = Key(place.version, place.updated_at)
-    size, shown, more = most, list[VersionRow](), True
+    after, size, shown, more = place, most, list[VersionRow](), True
     while more:
         found, unread = reader.page(query, after, size + 1)
         more = bool(unread) or len(found) > size
@@ -162,7 +158,7 @@ def _of_entity(reader: Reader, query: Query, place: Place | None, most: int) -> 
         for pairs in batches(reader, places, {named: keys}, read):
             yield pairs, more or pairs[-1].row.located != places[-1]
         if more:
-            whole, after, size = False, shown[-1].key, min(most, 2 * len(shown))
+            whole, after, size = False, Place.of(places[-1]), min(most, 2 * len(shown))
 
 
 def _of_application(

@@ -89,9 +89,9 @@ class NoVersionError(NotFoundError):
     """The store has no such version, or no version of this entity at all."""
 
 
-def storable(id: str) -> bool:
-    """Whether an entity can have this id."""
-    return 0 < len(id) <= ID_LENGTH and "\0" not in id
+def storable(id: str, length: int = ID_LENGTH) -> bool:
+    """Whether an entity can have this id; or, with its length, a document this business key."""
+    return 0 < len(id) <= length and "\0" not in id
 
 
 def unknown(kind: str, id: str, *, archive: bool = False) -> NoVersionError:

@@ -112,7 +112,7 @@ def search(
     Each page has the newest of what was on no earlier one, which the token says, so nothing is lost
     or repeated while versions arrive. A fixed number of queries. Raises BadParameterError.
     """
-    if not _searchable(text):
+    if not storable(text, SEARCH_VALUE_LENGTH):
         why = _("must have 1 to {n} characters")
         raise BadParameterError("q", why.format(n=SEARCH_VALUE_LENGTH))
     binding = ("search", text, "marks")
@@ -132,7 +132,7 @@ def search_all(
 ) -> dict[str, Results]:
     """The first results of each of these texts, without tokens. As many queries as for one."""
     nothing = dict.fromkeys(texts, Results([], limited=False))
-    found = nothing | _find(reader, list(filter(_searchable, texts)))
+    found = nothing | _find(reader, [text for text in texts if storable(text, SEARCH_VALUE_LENGTH)])
     first = {text: its._replace(found=its.found[:size]) for text, its in found.items()}
     return _loaded(reader, first)
 
@@ -145,11 +145,6 @@ def documents(reader: Reader, carriers: Collection[Named]) -> dict[Named, Json]:
         for row in reader.newest_documents(entity, _of(entity, carriers)):
             found[entity, row.id] = parse(row.data)
     return found
-
-
-def _searchable(text: str) -> bool:
-    """Whether this text can be an id or a business key."""
-    return 0 < len(text) <= SEARCH_VALUE_LENGTH and "\0" not in text
 
 
 def _loaded(reader: Reader, results: Mapping[str, Results]) -> dict[str, Results]:

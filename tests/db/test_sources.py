@@ -169,11 +169,11 @@ def test_pages_of_a_document(source: Source, history: list[Made]) -> None:
         every = [made.key for made in history if made.id == id and fits(wanted, made)]
         expected = sorted(every, key=PLACES[sort], reverse=order is Order.DESC)
         found: list[Key] = []
-        after = LAST if order is Order.DESC else FIRST
+        after = None
         query = Query(entity=kind, id=id, filters=wanted, sort=sort, order=order)
         while read := source.page(query, after, 2).rows:
             found += [row.key for row in read]
-            after = found[-1]
+            after = Place.of(read[-1].located)
         assert found == expected
 
 

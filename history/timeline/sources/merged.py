@@ -52,7 +52,7 @@ class Merged:
     others: Sequence[Supplement]
     tables: Tables = field(default_factory=Tables)
 
-    def page(self, query: Query, after: Key, limit: int) -> Read:
+    def page(self, query: Query, after: Place | None, limit: int) -> Read:
         # Before the page of the tables: a version that they get meanwhile is in one of the two.
         theirs = self.only_others(query.entity, query.id)
         read = self.tables.page(query, after, limit)
@@ -66,7 +66,8 @@ class Merged:
             return read
         entries |= {key: None for *_, key in read.unread} | {row.key: row for row in read.rows}
         position = itemgetter(0, 1) if query.sort is Sort.VERSION else itemgetter(1, 0)
-        ordered = _after(entries, position, position(after), query.order, limit)
+        start = position(Key(after.version, after.updated_at)) if after else None
+        ordered = _after(entries, position, start, query.order, limit)
         end = next((at for at, key in enumerate(ordered) if entries[key] is None), len(ordered))
         found = [row for key in ordered[:end] if (row := entries[key]) is not None]
         return Read(found, [(query.entity, query.id, key) for key in ordered[end:]])

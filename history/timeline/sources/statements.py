@@ -19,7 +19,7 @@ from history.database.prepared import Rows, Statement, Values
 from history.documents.jsonb import from_store, shortened
 from history.entities import ENTITIES, PARTS, Entity
 from history.requests import deadline
-from history.timeline.query import Filters, Order, Sort
+from history.timeline.query import Order, Sort
 from history.versions import Key, Place, Read, VersionRow
 
 
@@ -146,13 +146,6 @@ def sql(text: str, entity: Entity, **parts: str) -> str:
 FILTERS = """AND (%(author)s::varchar IS NULL OR author = %(author)s)
     AND (%(client_id)s::varchar IS NULL OR client_id = %(client_id)s)
     AND (%(type)s::int4 IS NULL OR type = %(type)s)"""
-
-
-def conditions(filters: Filters) -> Values:
-    """The values for FILTERS."""
-    # As text, which has no other type than NULL.
-    kind = None if filters.type is None else str(filters.type.value)
-    return {"author": filters.author, "client_id": filters.client_id, "type": kind}
 
 
 # stored_at is bounded alone, for only then does PostgreSQL leave partitions out.

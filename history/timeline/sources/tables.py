@@ -11,16 +11,17 @@ from psycopg.types.numeric import Int4
 
 from history.database.prepared import Values
 from history.entities import CHILDREN, ENTITIES, PARTS, ROOT, Entity
-from history.timeline.query import ApplicationQuery, Filters, Order, Query, Sort
+from history.timeline.query import AnyQuery, ApplicationQuery, Order, Query, Sort
 from history.timeline.sources import statements
 from history.timeline.sources.statements import sql
 from history.versions import FIRST, LAST, Key, Located, Named, Newest, Place, Read, VersionRow
 
 
-def _values(
-    id: str, filters: Filters, order: Order, after: Place, limit: int, *, by_time: bool = True
-) -> Values:
-    """The values of a page after this place."""
+def _values(query: AnyQuery, after: Place | None, limit: int, *, by_time: bool = True) -> Values:
+    """The values of a page after this place; None: of the first one."""
+    filters, order = query.filters, query.order
+    start = LAST if order is Order.DESC else FIRST
+    after = after or Place(start.updated_at, -1, "", start.version)
     since, until = filters.since or FIRST.updated_at, filters.until or LAST.updated_at
     low, high = since, until
     if by_time and order is Order.DESC:
@@ -32,23 +33,33 @@ def _values(
         f"after_{name}": Int4(value) if isinstance(value, int) else value
         for name, value in after._asdict().items()
     }
-    # A block is stored where its newest version is, on the day of them all.
-    bounds = {"since": since, "until": until, "low": low, "high": _next_day(high)}
-    return {"id": id, "limit": Int4(limit), **bounds, **place, **statements.conditions(filters)}
+    return {
+        "id": query.id,
+        "limit": Int4(limit),
+        # A block is stored where its newest version is, on the day of them all.
+        "since": since,
+        "until": until,
+        "low": low,
+        "high": _next_day(high),
+        **place,
+        # The type as text, which has no other type than NULL.
+        "author": filters.author,
+        "client_id": filters.client_id,
+        "type": None if filters.type is None else str(filters.type.value),
+    }
 
 
 class Tables:
     """What a source is asked: keys and rows of one kind or one application. No answer is masked,
     and no question refused."""
 
-    def page(self, query: Query, after: Key, limit: int) -> Read:
-        """Up to `limit` versions after the key (FIRST or LAST to begin with), in display order;
-        fewer where their documents are larger than READ_BYTES. The path filter is not applied."""
-        filters, order, by_time = query.filters, query.order, query.sort is Sort.UPDATED_AT
-        below = by_time and order is Order.DESC and not filters.by_row
-        text = statements.of_entity(query.entity, query.sort, order, below)
-        place = Place(after.updated_at, 0, "", after.version)
-        values = _values(query.id, filters, order, place, limit, by_time=by_time)
+    def page(self, query: Query, after: Place | None, limit: int) -> Read:
+        """Up to `limit` versions after a place (None to begin with), in display order; fewer where
+        their documents are larger than READ_BYTES. The path filter is not applied."""
+        by_time = query.sort is Sort.UPDATED_AT
+        below = by_time and query.order is Order.DESC and not query.filters.by_row
+        text = statements.of_entity(query.entity, query.sort, query.order, below)
+        values = _values(query, after, limit, by_time=by_time)
         return statements.read(query.entity, text, values)
 
     def keys(self, entity: Entity, ids: Collection[str]) -> dict[str, list[Key]]:
@@ -129,12 +140,9 @@ class Tables:
     ) -> tuple[list[Located], dict[Named, list[Key]]]:
         """Up to `limit` versions of an application and its children after a place (None to begin
         with), in display order; and of each entity among them the keys of all versions."""
-        filters, order = query.filters, query.order
-        backwards = order is Order.DESC
-        start = LAST.updated_at if backwards else FIRST.updated_at
-        values = _values(query.id, filters, order, after or Place(start, -1, "", -1), limit)
-        text = statements.of_application(order, backwards and not filters.by_row)
-        found = statements.fetch(text, values)
+        below = query.order is Order.DESC and not query.filters.by_row
+        text = statements.of_application(query.order, below)
+        found = statements.fetch(text, _values(query, after, limit))
         page = sorted(row for row in found if row[0] is not None)
         rest = ((ENTITIES[kind], *row) for number, kind, *row in found if number is None)
         places = [(ENTITIES[kind], id, Key(version, at)) for _, kind, id, version, at in page]

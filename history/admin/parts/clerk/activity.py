@@ -19,7 +19,7 @@ from history.models import ArchivedDay, SealedDay
 from history.record import ChangeType
 from history.timeline import ApplicationQuery, Filters, Query, Reader
 from history.timeline.states import Members
-from history.versions import LAST, Key
+from history.versions import Key
 
 FEWEST_DAYS = 2
 MOST_ROWS = 60  # of the table; the picture has all days
@@ -103,7 +103,7 @@ def end_of(address: str) -> Callable[[date], str]:
 def _deleted(reader: Reader, entity: Entity, id: str, *, whole: bool) -> Iterable[Key]:
     if not whole:
         query = Query(entity=entity, id=id, filters=DELETED)
-        return (row.key for row in reader.page(query, LAST, MOST_DELETED).rows)
+        return (row.key for row in reader.page(query, None, MOST_DELETED).rows)
     merged = ApplicationQuery(id=id, filters=DELETED)
     found, _keys = reader.of_application(merged, None, MOST_DELETED)
     return (key for _kind, _id, key in found)
