@@ -115,7 +115,7 @@ def author(who: Author | None) -> Answer:
     return {"author": who.login, "authorName": who.name, "authorKind": who.kind}
 
 
-class ChangeAnswer(msgspec.Struct, rename="camel"):
+class ChangeAnswer(msgspec.Struct, gc=False, rename="camel"):
     """One change. An added value has no `old`, a removed one no `new`."""
 
     path: str

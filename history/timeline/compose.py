@@ -27,7 +27,7 @@ from history.timeline.row import Located, Pair, VersionRow, parse
 _NOTHING = Diff((), [])
 
 
-class LabelledChange(msgspec.Struct, frozen=True):
+class LabelledChange(msgspec.Struct, frozen=True, gc=False):
     """One change with the label of its field; None for a field without a label."""
 
     change: Change
