@@ -11,7 +11,6 @@ from typing import Any, Final, TypeAlias
 
 import psycopg
 from django.db import connection
-from psycopg.adapt import Buffer, Loader
 from psycopg.pq import Format
 from psycopg.rows import tuple_row
 from psycopg.types.numeric import Int4
@@ -25,25 +24,14 @@ from history.timeline.query import Filters, Order, Sort
 from history.timeline.row import Key, Place, Read, VersionRow
 
 
-class _Document(Loader):
-    """The text of a document as bytes: numbers keep their digits."""
-
-    format = Format.BINARY
-
-    def load(self, data: Buffer) -> bytes:
-        return shortened(from_store(bytes(data)))
-
-
 def _cursor() -> psycopg.Cursor[tuple[Any, ...]]:
-    """A cursor of Django's own connection with the binary protocol; what is of type text, a
-    document, comes as bytes."""
+    """A cursor of Django's own connection with the binary protocol."""
     deadline.check()
     connection.ensure_connection()
     # Not connection.cursor(): Django's cursor puts the parameters into the text, so that nothing
     # is ever prepared.
     made = psycopg.RawCursor(connection.connection, row_factory=tuple_row)
     made.format = Format.BINARY
-    made.adapters.register_loader("text", _Document)
     return made
 
 
@@ -54,7 +42,7 @@ def _cursor() -> psycopg.Cursor[tuple[Any, ...]]:
 # LATERAL with LIMIT: names are found by primary key, and the order of the rows stays.
 _BOUNDED = """
     SELECT version, updated_at, type, client_id, author, product,
-           CASE WHEN fits THEN text END, id,
+           CASE WHEN fits THEN convert_to(text, 'UTF8') END, id,
            fits, CASE WHEN in_block THEN position END, stored_at, CASE WHEN fits THEN packed END,
            person.full_name, person.kind, service.full_name, service.kind
     FROM (SELECT *, total <= %(bytes)s OR total = size AS fits FROM (
@@ -150,8 +138,9 @@ def rows(entity: Entity, found: Iterable[tuple[Any, ...]]) -> Read:
         if packed is not None:  # with the first of its versions
             texts = stored.texts(connection.connection, entity.table, id, stored_at, packed)
         if position is not None:  # in its block, from 1
-            text = shortened(from_store(texts[position - 1]))
-        read.rows.append(VersionRow._make((*row[:6], text, id, entity, False, row[12:])))
+            text = texts[position - 1]
+        document = shortened(from_store(text))
+        read.rows.append(VersionRow._make((*row[:6], document, id, entity, False, row[12:])))
     return read
 
 
