@@ -102,7 +102,7 @@ def _page(reader: Reader, query: AnyQuery) -> Page:
     made.fill()
     if made.place is None:
         return Page(tuple(made.versions), None)
-    token = issue_token(query.binding, (*made.place, course.mark))
+    token = issue_token(query.binding, (*made.place, course.mark), compress=False)
     return Page(tuple(made.versions), token)
 
 
