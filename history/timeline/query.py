@@ -4,7 +4,7 @@ which are signed, and bound to what was asked for."""
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from enum import Enum
+from enum import Enum, StrEnum
 from typing import Any, TypeAlias
 
 from django.core import signing
@@ -29,7 +29,7 @@ class Order(Enum):
     ASC = "asc"
 
 
-class Include(Enum):
+class Include(StrEnum):
     """The expensive parts of a version. The snapshot itself is always read. DIFF: the RFC 6902
     patch. CHANGES: the same for people."""
 
