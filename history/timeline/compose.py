@@ -12,7 +12,7 @@ import msgspec
 from history import diff as differ
 from history import labels, people, quarantined
 from history.diff import Change, Diff, Identity, Operation, matching_first
-from history.documents.exactjson import Json, dumps
+from history.documents.exactjson import Alike, Json, dumps
 from history.entities import Entity
 from history.labels import Catalogue, Label
 from history.people import Author, unnamed
@@ -135,7 +135,7 @@ class Composer:
         first: str | None = None,
     ) -> None:
         self._reader = reader
-        self.parse = cache(parse)  # each snapshot once, though most are compared twice
+        self.snapshots = Alike(parse)
         self._pairs = pairs
         self._wants_patch = Include.DIFF in include
         self._wants_changes = Include.CHANGES in include
@@ -168,7 +168,7 @@ class Composer:
             id=row.id,
             product_instance_id=row.product_instance_id,
             snapshot=row.data,
-            data=self.parse(row.data),
+            data=self.snapshots.value(row.data),
             previous_version=before.version if before else None,
             previous_updated_at=before.updated_at if before else None,
             missing=missing,
@@ -187,7 +187,7 @@ class Composer:
         """The requested parts of the comparison; the others are empty."""
         if pair.before is None or not (self._wants_patch or self._wants_changes):
             return _NOTHING
-        both = (self.parse(pair.before.data), self.parse(pair.row.data), identity(pair.entity))
+        both = (*self.snapshots.both(pair.before.data, pair.row.data), identity(pair.entity))
         if not self._wants_changes:
             return Diff((), differ.patch(*both))
         if not self._wants_patch:

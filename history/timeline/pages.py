@@ -165,7 +165,7 @@ def _check(reader: Reader, query: AnyQuery) -> None:
 def _touches(path: str, pair: Pair, composer: compose.Composer) -> bool:
     if pair.before is None:
         return False
-    both = (composer.parse(pair.before.data), composer.parse(pair.row.data))
+    both = composer.snapshots.both(pair.before.data, pair.row.data)
     return touches(path, *both, compose.identity(pair.entity))
 
 
