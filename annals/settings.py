@@ -178,7 +178,7 @@ REST_FRAMEWORK: dict[str, Any] = {
     ],
     "DEFAULT_PERMISSION_CLASSES": ["history.api.access.MayRead"],
     "DEFAULT_CONTENT_NEGOTIATION_CLASS": "history.api.answers.OneForm",
-    "DEFAULT_RENDERER_CLASSES": ["history.api.answers.Json"],
+    "DEFAULT_RENDERER_CLASSES": ["rest_framework.renderers.JSONRenderer"],  # for the schema
     "DEFAULT_PARSER_CLASSES": [],
     "DEFAULT_METADATA_CLASS": None,
     "EXCEPTION_HANDLER": "history.api.errors.answer",

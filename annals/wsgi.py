@@ -45,4 +45,5 @@ if not settings.ANNALS.demo:
 # Else the first request of each process would import all pages, and others wait for it.
 import_module(settings.ROOT_URLCONF)
 gc.freeze()  # what exists now stays: no collection in a request needs to examine it
+gc.set_threshold(50_000)  # a page makes thousands of objects, which no cycle keeps
 application.request_class = Utf8Request

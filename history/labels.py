@@ -7,6 +7,7 @@ import time
 from codecs import BOM_UTF8
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final
 
@@ -71,7 +72,7 @@ class Catalogue:
 
     def __init__(self, entries: Iterable[FieldLabel] = ()) -> None:
         self._trees: dict[str, _Place] = {}
-        self._found: dict[tuple[str, str], Label | None] = {}
+        self.find: Final = lru_cache(REMEMBERED)(self._find)
         self._sensitive = {
             kind.name: {each.path for each in kind.labels if each.sensitive} for kind in ENTITIES
         }
@@ -103,16 +104,8 @@ class Catalogue:
         plain = ((p, each) for p, each in theirs if not each.technical)
         return {p: each for p, each in plain if any(wanted in n for n in each.names)}
 
-    def find(self, entity: str, path: str) -> Label | None:
+    def _find(self, entity: str, path: str) -> Label | None:
         """The label of the value at an RFC 6901 pointer (or key path) of a kind's snapshots."""
-        asked = (entity, path)
-        if asked not in self._found:
-            if len(self._found) >= REMEMBERED:
-                self._found.clear()
-            self._found[asked] = self._look_up(entity, path)
-        return self._found[asked]
-
-    def _look_up(self, entity: str, path: str) -> Label | None:
         segments = path.split("/")[1:]
         for tree in (self._trees.get(entity), self._trees.get("")):
             label = _descend(tree, segments) if tree else None

@@ -1,6 +1,6 @@
 """The answers of the API: versions, changes and values as JSON, encoded exactly."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, tzinfo
@@ -123,7 +123,7 @@ def author(who: Author | None) -> Answer:
     return {"author": who.login, "authorName": who.name, "authorKind": who.kind}
 
 
-class ChangeAnswer(msgspec.Struct, rename="camel"):
+class ChangeAnswer(msgspec.Struct, gc=False, rename="camel"):
     """One change. An added value has no `old`, a removed one no `new`."""
 
     path: str
@@ -273,19 +273,3 @@ class OneForm(BaseContentNegotiation):
 
     def select_renderer(self, _: Any, renderers: Any, *__: Any) -> tuple[BaseRenderer, str]:
         return renderers[0], renderers[0].media_type
-
-
-class Json(BaseRenderer):
-    """Encodes answers: every digit of every number, snapshots as the database returned them."""
-
-    media_type = "application/json"
-    format = "json"
-    charset = None
-
-    def render(
-        self,
-        data: Any,
-        accepted_media_type: str | None = None,  # noqa: ARG002 - DRF's signature
-        renderer_context: Mapping[str, Any] | None = None,  # noqa: ARG002
-    ) -> bytes:
-        return dumps(data)

@@ -5,17 +5,15 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, TypeVar
 
 from django.http import HttpResponse
-from django.utils.cache import patch_vary_headers
 from django.utils.translation import gettext as _
 from rest_framework.request import Request
-from rest_framework.response import Response
 from rest_framework.views import APIView
 
 from history import complete_to, timeline
 from history.addresses import RAW_PATH
 from history.api import access, answers
 from history.api.answers import Answer, AnswerFormat
-from history.api.errors import VARY, UnknownEntityError
+from history.api.errors import UnknownEntityError, encoded
 from history.api.parameters import TOKEN_LENGTH, Parameters, one_of
 from history.base.language import language_of
 from history.entities import BY_NAME, ENTITIES, Entity
@@ -130,7 +128,7 @@ class Call(Options):
                 answer.headers.setdefault("Retry-After", str(int(PAUSE_SECONDS)))
         return answer
 
-    def get(self, request: Request, **address: str) -> Response:
+    def get(self, request: Request, **address: str) -> HttpResponse:
         _check_address(request, address)
         parameters = Parameters(request.query_params, self.accepts, request.META["QUERY_STRING"])
         include = parameters.members("include", Include) if "include" in self.accepts else None
@@ -151,10 +149,7 @@ class Call(Options):
         data |= answers.fallback(self.reader.old.state)
         if state is not None:
             data["completeness"] = answers.completeness(state, output, data.get("history"))
-        response = Response({"status": "success", "data": data})
-        response.headers["Content-Language"] = output.language
-        patch_vary_headers(response, VARY)
-        return response
+        return encoded({"status": "success", "data": data}, output.language)
 
     def is_expensive(self, question: Question) -> bool:  # noqa: ARG002 - some calls ask it
         """Whether this question is expensive."""

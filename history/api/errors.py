@@ -172,12 +172,15 @@ def _response(
     with translation.override(language):
         text = message or str(MESSAGES[code])
     error = {"code": code, "message": text, "requestId": identifier}
-    response = HttpResponse(
-        dumps({"status": "error", "error": error | more}),
-        status=status,
-        content_type="application/json",
-        headers={"X-Request-ID": identifier, "Content-Language": language},
-    )
+    response = encoded({"status": "error", "error": error | more}, language, status)
+    response.headers["X-Request-ID"] = identifier
+    return response
+
+
+def encoded(envelope: Mapping[str, object], language: str, status: int = 200) -> HttpResponse:
+    """An answer of the API. language: of its texts."""
+    response = HttpResponse(dumps(envelope), status=status, content_type="application/json")
+    response.headers["Content-Language"] = language
     patch_vary_headers(response, VARY)
     return response
 

@@ -4,9 +4,9 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
+from django.http import HttpResponse
 from drf_spectacular.utils import extend_schema, extend_schema_view
 from rest_framework.request import Request
-from rest_framework.response import Response
 
 from history import timeline
 from history.api import answers, describe
@@ -187,7 +187,7 @@ class Blame(Call):
 class UnknownAddress(Call):
     """Every other address under /api/v1/, whatever its parameters."""
 
-    def get(self, request: Request, **address: str) -> Response:  # noqa: ARG002
+    def get(self, request: Request, **address: str) -> HttpResponse:  # noqa: ARG002
         raise UnknownAddressError
 
     def options(self, request: Any, *_: Any, **__: Any) -> Any:  # noqa: ARG002

@@ -7,7 +7,6 @@ from typing import Any, Final, TypeAlias
 
 import psycopg
 from django.db import connection
-from psycopg.adapt import Loader
 from psycopg.pq import Format, TransactionStatus
 from psycopg.rows import tuple_row
 
@@ -19,18 +18,18 @@ Rows: TypeAlias = list[tuple[Any, ...]]
 _NAME: Final = re.compile(r"%\((\w+)\)s")
 
 
-def fetch(text: str, values: Values, texts: type[Loader] | None = None) -> Rows:
-    """All rows of a statement. texts: loads what is of type text, if not as str. Raises Django's
-    errors of the database, so that Django drops a broken connection."""
+def fetch(text: str, values: Values) -> Rows:
+    """All rows of a statement. Raises Django's errors of the database, so that Django drops a
+    broken connection."""
     with connection.wrap_database_errors:
-        return _run(_cursor(texts), *_as_sent(text, values))
+        return _run(_cursor(), *_as_sent(text, values))
 
 
-def together(asked: Sequence[Statement], texts: type[Loader] | None = None) -> list[Rows]:
+def together(asked: Sequence[Statement]) -> list[Rows]:
     """The rows of each of these statements, in one round trip. Otherwise as fetch()."""
     if len(asked) < 2:
-        return [fetch(*each, texts) for each in asked]
-    sent = [(_cursor(texts), *_as_sent(*each)) for each in asked]
+        return [fetch(*each) for each in asked]
+    sent = [(_cursor(), *_as_sent(*each)) for each in asked]
     with connection.wrap_database_errors:
         try:
             with connection.connection.pipeline():
@@ -43,14 +42,12 @@ def together(asked: Sequence[Statement], texts: type[Loader] | None = None) -> l
             return [_run(*each) for each in sent]
 
 
-def _cursor(texts: type[Loader] | None) -> psycopg.Cursor[tuple[Any, ...]]:
+def _cursor() -> psycopg.Cursor[tuple[Any, ...]]:
     connection.ensure_connection()
     # Not connection.cursor(): Django's cursor puts the parameters into the text, so that nothing
     # is ever prepared.
     made = psycopg.RawCursor(connection.connection, row_factory=tuple_row)
     made.format = Format.BINARY
-    if texts is not None:
-        made.adapters.register_loader("text", texts)
     return made
 
 

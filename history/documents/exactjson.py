@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable
+from contextlib import suppress
 from decimal import Decimal, InvalidOperation
 from itertools import accumulate, zip_longest
 from typing import Any, NoReturn, TypeAlias, cast
@@ -51,7 +52,9 @@ def _encode_other(value: object) -> msgspec.Raw:
 # Decimal writes these with an exponent.
 _TINY = ("0.00000", "-0.00000")
 
+_Parts: TypeAlias = dict[str, msgspec.Raw]
 _decoder = msgspec.json.Decoder(float_hook=_number)
+_by_key = msgspec.json.Decoder(_Parts)
 _encoder = msgspec.json.Encoder(decimal_format="number", enc_hook=_encode_other)
 _canonical = msgspec.json.Encoder(
     decimal_format="number", enc_hook=_encode_other, order="deterministic"
@@ -120,6 +123,37 @@ def loads_shallow(text: bytes) -> Json:
     """The value of a well-formed JSON text, numbers exact. An object or list inside DEEPEST others
     becomes a msgspec.Raw, which `opened` reads. Raises ValueError as exactjson.loads does."""
     return _Cut().value(text) if is_deeper(text, DEEPEST) else loads(text)
+
+
+class Alike:
+    """Reads texts that are compared with one another, each once. Where two have the same text under
+    a key, both get the same object there: a comparison need not look into it. whole: reads what is
+    no object, is nested too deep, or has a number that Python cannot hold."""
+
+    def __init__(self, whole: Callable[[bytes], Json]) -> None:
+        self._whole = whole
+        self._read: dict[bytes, tuple[Json, _Parts]] = {}
+
+    def both(self, old: bytes, new: bytes) -> tuple[Json, Json]:
+        return self.value(old, new), self.value(new, old)
+
+    def value(self, text: bytes, other: bytes = b"") -> Json:
+        """other: the text that it is compared with."""
+        if text not in self._read:
+            self._read[text] = self._like(text, *self._read.get(other, (None, {})))
+        return self._read[text][0]
+
+    def _like(self, text: bytes, values: Any, known: _Parts) -> tuple[Json, _Parts]:
+        if not is_deeper(text, DEEPEST):
+            with suppress(ValueError):
+                parts = _by_key.decode(text)
+                if not known:
+                    return loads(text), parts
+                return {
+                    key: values[key] if known.get(key) == part else loads(bytes(part))
+                    for key, part in parts.items()
+                }, parts
+        return self._whole(text), {}
 
 
 def opened(value: object) -> object:

@@ -87,7 +87,7 @@ class Envelope:
     client: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)  # each is one object, and often a key
 class Entity:
     """One kind of entity: its name in addresses and tables, and its title for people.
 
@@ -112,9 +112,6 @@ class Entity:
     closed_at: str | None = None
     labels: tuple[DeclaredLabel, ...] = ()
     envelope: Envelope | None = None
-
-    def __hash__(self) -> int:  # of all fields it takes long, and is wanted for each version
-        return hash(self.name)
 
     @property
     def alone(self) -> bool:

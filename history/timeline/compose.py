@@ -13,7 +13,7 @@ import msgspec
 from history import diff as differ
 from history import labels, people, quarantined
 from history.diff import Change, Diff, Identity, Operation, matching_first
-from history.documents.exactjson import Json, dumps
+from history.documents.exactjson import Alike, Json, dumps
 from history.entities import Entity
 from history.labels import Label
 from history.people import Author, unnamed
@@ -28,7 +28,7 @@ from history.versions import Located, Pair, VersionRow, parse
 _NOTHING = Diff((), [])
 
 
-class LabelledChange(msgspec.Struct, frozen=True):
+class LabelledChange(msgspec.Struct, frozen=True, gc=False):
     """One change with the label of its field; None for a field without a label."""
 
     change: Change
@@ -125,7 +125,7 @@ class Composer:
     first: str | None = None
 
     def __post_init__(self) -> None:
-        self.parse = cache(parse)  # each snapshot once, though most are compared twice
+        self.snapshots = Alike(parse)
         self._wants_patch = Include.DIFF in self.include
         self._wants_changes = Include.CHANGES in self.include
 
@@ -138,7 +138,7 @@ class Composer:
         row, before = pair.row, pair.before
         found = _NOTHING
         if before is not None and (self._wants_patch or self._wants_changes):
-            both = (self.parse(before.data), self.parse(row.data))
+            both = self.snapshots.both(before.data, row.data)
             found = differ.compare(*both, identity(pair.entity))
         patch = found.patch if before and self._wants_patch else None
         changes = found.changes if self._wants_changes else ()
@@ -155,7 +155,7 @@ class Composer:
             id=row.id,
             product_instance_id=row.product_instance_id,
             snapshot=row.data,
-            data=self.parse(row.data),
+            data=self.snapshots.value(row.data),
             previous_version=before.version if before else None,
             previous_updated_at=before.updated_at if before else None,
             missing=missing,

@@ -75,8 +75,10 @@ def page(reader: Reader, query: AnyQuery) -> Page:
             raise unknown(query.entity.name, query.id, archive=archive)
         if not archive:
             absence.check_retention(query.filters)
-    following = issue_token(query.binding, (*place, course.mark)) if place else None
-    return Page(tuple(found), following)
+    if place is None:
+        return Page(tuple(found), None)
+    token = issue_token(query.binding, (*place, course.mark), compress=False)
+    return Page(tuple(found), token)
 
 
 def newest(reader: Reader, entity: Entity, id: str) -> Version:
@@ -128,7 +130,7 @@ def _check(reader: Reader, query: AnyQuery) -> None:
 def _touches(path: str, pair: Pair, composer: compose.Composer) -> bool:
     if pair.before is None:
         return False
-    both = (composer.parse(pair.before.data), composer.parse(pair.row.data))
+    both = composer.snapshots.both(pair.before.data, pair.row.data)
     return touches(path, *both, compose.identity(pair.entity))
 
 

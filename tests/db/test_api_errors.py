@@ -6,11 +6,11 @@ import re
 import pytest
 from django.test import Client
 
-from history import timeline
 from tests.db.calls import error, handler, one_connection
 from tests.db.store import Store
 
 BASE = "/api/v1/history/product-instance/A1"
+COMMON = "django.middleware.common.CommonMiddleware.process_response"
 SAME = [
     *("0", "7", "-7", "1.10", "-1.10", "0.000", "0.0000001", "0.000001", "0.000000", "-0.000001"),
     *("100", "0.000000001", "12345678901234567890.10", "1" * 5_000, "0." + "0" * 400 + "1"),
@@ -55,7 +55,7 @@ def test_every_call_shows_each_digit_of_a_number(
         assert expected.encode() in found, call
 
 
-@pytest.mark.parametrize("place", ["view", "renderer", "middleware"])
+@pytest.mark.parametrize("place", ["history.timeline.page", "history.api.call.encoded", COMMON])
 def test_an_unexpected_error(
     auditor: Client, store: Store, monkeypatch: pytest.MonkeyPatch, place: str
 ) -> None:
@@ -63,12 +63,7 @@ def test_an_unexpected_error(
         raise RuntimeError("secret")
 
     store.add("A1", 0, {}, 0)
-    if place == "view":
-        monkeypatch.setattr(timeline, "page", fail)
-    elif place == "renderer":
-        monkeypatch.setattr("history.api.answers.Json.render", fail)
-    else:
-        monkeypatch.setattr("django.middleware.common.CommonMiddleware.process_response", fail)
+    monkeypatch.setattr(place, fail)
     found = error(auditor.get(BASE), 500, "internal_error")
     assert "secret" not in json.dumps(found)
 

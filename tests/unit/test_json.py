@@ -14,6 +14,7 @@ from history.diff.blame import BlameWalk
 from history.documents import exactjson
 from history.documents.exactjson import (
     DEEPEST,
+    Alike,
     dumps,
     indented,
     is_deeper,
@@ -53,6 +54,10 @@ def test_any_number_comes_out_as_it_was_written(text: str) -> None:
 @given(DOCUMENTS)
 def test_any_document_survives(document: Any) -> None:
     assert exact(loads(dumps(document))) == exact(document)
+    both = [{"same": document, "other": document}, {"same": document, "other": [document]}]
+    old, new = Alike(loads).both(*map(dumps, both))
+    assert exact([old, new]) == exact(both)
+    assert old["same"] is new["same"]
 
 
 def test_text_is_kept_as_it_is() -> None:
@@ -94,7 +99,8 @@ def test_a_deep_document_is_read_and_written_as_it_is(levels: int) -> None:
     assert is_deeper(text, levels - 1)
     assert not is_deeper(text, levels)
     assert is_deeper(text, DEEPEST) == (levels > DEEPEST)
-    assert dumps(loads_shallow(text)).replace(b" ", b"") == text.replace(b" ", b"")
+    for read in (loads_shallow, Alike(loads_shallow).value):
+        assert dumps(read(text)).replace(b" ", b"") == text.replace(b" ", b"")
 
 
 @pytest.mark.parametrize("levels", DEPTHS)

@@ -56,14 +56,14 @@ class Merged:
         # Before the page of the tables: a version that they get meanwhile is in one of the two.
         theirs = self.only_others(query.entity, query.id)
         read = self.tables.page(query, after, limit)
+        if not theirs:
+            return read
         stored = [key for *_, key in read.places]
         entries: dict[Key, VersionRow | None] = {
             key: row
             for key, row in self.only_others(query.entity, query.id, stored).items()
             if key in theirs and fits(query.filters, row)
         }
-        if not entries:
-            return read
         entries |= {key: None for *_, key in read.unread} | {row.key: row for row in read.rows}
         position = itemgetter(0, 1) if query.sort is Sort.VERSION else itemgetter(1, 0)
         start = position(Key(after.version, after.updated_at)) if after else None

@@ -9,8 +9,6 @@ from functools import cache
 from typing import Any
 
 from django.db import connection
-from psycopg.adapt import Buffer, Loader
-from psycopg.pq import Format
 from psycopg.types.numeric import Int4
 
 from history.blocks import stored
@@ -22,16 +20,6 @@ from history.requests import deadline
 from history.timeline.query import Order, Sort
 from history.versions import Key, Place, Read, VersionRow
 
-
-class _Document(Loader):
-    """The text of a document as bytes: numbers keep their digits."""
-
-    format = Format.BINARY
-
-    def load(self, data: Buffer) -> bytes:
-        return shortened(from_store(bytes(data)))
-
-
 # Around a statement that gives rows of versions in order.
 # PostgreSQL makes the text of a document once, only for those rows, and sends no more than the
 # limit. A large text is dropped before the sum, which would write it to a file. OFFSET 0 keeps the
@@ -39,7 +27,7 @@ class _Document(Loader):
 # LATERAL with LIMIT: names are found by primary key, and the order of the rows stays.
 _BOUNDED = """
     SELECT version, updated_at, type, client_id, author, product,
-           CASE WHEN fits THEN text END, id,
+           CASE WHEN fits THEN convert_to(text, 'UTF8') END, id,
            fits, CASE WHEN in_block THEN position END, stored_at, CASE WHEN fits THEN packed END,
            person.full_name, person.kind, service.full_name, service.kind
     FROM (SELECT *, total <= %(bytes)s OR total = size AS fits FROM (
@@ -74,15 +62,15 @@ READ_BYTES = 4 * 1024 * 1024
 
 
 def fetch(text: str, values: Values) -> Rows:
-    """As prepared.fetch, documents as bytes."""
+    """As prepared.fetch."""
     deadline.check()
-    return prepared.fetch(text, values, _Document)
+    return prepared.fetch(text, values)
 
 
 def together(asked: Sequence[Statement]) -> list[Rows]:
-    """As prepared.together, documents as bytes."""
+    """As prepared.together."""
     deadline.check()
-    return prepared.together(asked, _Document)
+    return prepared.together(asked)
 
 
 @cache
@@ -113,8 +101,9 @@ def rows(entity: Entity, found: Iterable[tuple[Any, ...]]) -> Read:
         if packed is not None:  # with the first of its versions
             texts = stored.texts(connection.connection, entity.table, id, stored_at, packed)
         if position is not None:  # in its block, from 1
-            text = shortened(from_store(texts[position - 1]))
-        read.rows.append(VersionRow._make((*row[:6], text, id, entity, False, row[12:])))
+            text = texts[position - 1]
+        document = shortened(from_store(text))
+        read.rows.append(VersionRow._make((*row[:6], document, id, entity, False, row[12:])))
     return read
 
 
