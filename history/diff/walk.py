@@ -259,6 +259,8 @@ class _Walk:
         before = old[origin]
         if index in places.moved:
             self.changes.append(Change(there, name, "moved", before, after, origin, index))
+            if identical(before, after):
+                return
         if index in places.unsure:
             here = there if was is path and origin == index else f"{was}/{origin}"
             self.value(before, after, (there, here, name), depth + 1)

@@ -429,6 +429,9 @@ def test_both_views_are_those_of_one_walk(pair: tuple[Any, Any]) -> None:
     assert (changes(*pair), patch(*pair)) == (diff.changes, diff.patch)
 
 
+# A null that moves among others is moved, and not changed.
+@example(([None, {"pid": "d", "s": 1}, {"pid": "c"}, {"pid": 1}],
+          [{"pid": "c"}, None, {"pid": 1}, {"pid": "d", "s": 0}]))  # fmt: skip
 @given(PAIRS)
 def test_values_stand_where_the_paths_point(pair: tuple[Any, Any]) -> None:
     old, new = pair
