@@ -81,7 +81,9 @@ class BlameWalk(Generic[V]):
         for key, inner in part.parts.items():
             if key not in origins:
                 self._resolve(inner, _item(new, key), version)
-            elif self._walk(inner, _item(new, key), _item(old, origins[key]), version):
+                continue
+            now, was = _item(new, key), _item(old, origins[key])
+            if now is was or self._walk(inner, now, was, version):
                 left[origins[key]] = inner
         part.parts = left
         return bool(left)

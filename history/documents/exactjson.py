@@ -130,6 +130,8 @@ class Alike:
     a key, both get the same object there: a comparison need not look into it. whole: reads what is
     no object, is nested too deep, or has a number that Python cannot hold."""
 
+    _MOST = 1_000  # texts in memory
+
     def __init__(self, whole: Callable[[bytes], Json]) -> None:
         self._whole = whole
         self._read: dict[bytes, tuple[Json, _Parts]] = {}
@@ -140,6 +142,8 @@ class Alike:
     def value(self, text: bytes, other: bytes = b"") -> Json:
         """other: the text that it is compared with."""
         if text not in self._read:
+            if len(self._read) > self._MOST:
+                self._read = {other: self._read[other]} if other in self._read else {}
             self._read[text] = self._like(text, *self._read.get(other, (None, {})))
         return self._read[text][0]
 

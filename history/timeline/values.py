@@ -11,7 +11,7 @@ from history import labels
 from history.diff import MISSING, Maybe, differs, find
 from history.diff.blame import BlameWalk
 from history.diff.leaves import leaves
-from history.documents.exactjson import Json, dumps
+from history.documents.exactjson import Alike, Json, dumps
 from history.entities import Entity
 from history.labels import Label
 from history.requests import deadline
@@ -60,13 +60,15 @@ def blame(reader: Reader, entity: Entity, id: str) -> Blamed:
     first = pair = next(pairs, None)
     if first is None or pair is None:  # retention has just removed it
         raise unknown(entity.name, id)
-    data = parse(first.row.data)
+    snapshots = Alike(parse)
+    data = snapshots.value(first.row.data)
     blamed: dict[str, Pair] = {}
     identity = compose.identity(entity)
     walk: BlameWalk[Pair] = BlameWalk(data, identity, blamed.__setitem__)
     while pair.before is not None:
         deadline.check()
-        walk.step(parse(pair.before.data), pair)
+        older, _newer = snapshots.both(pair.before.data, pair.row.data)
+        walk.step(older, pair)
         if walk.done:
             break
         pair = next(pairs, Pair(pair.before, None))
@@ -154,12 +156,13 @@ class _Scan(NamedTuple):
 
 def _scan(pairs: Iterable[Pair], path: str, size: int, until: datetime | None) -> _Scan:
     found: list[tuple[Pair, Maybe, datetime | None]] = []
-    before: Maybe = MISSING
-    left = budget.Budget()
+    left, snapshots = budget.Budget(), Alike(parse)
     for scanned, pair in enumerate(pairs):
         deadline.check()
-        data = parse(pair.row.data) if before is MISSING else before
-        before = parse(pair.before.data) if pair.before else MISSING
+        before: Maybe = MISSING
+        data = snapshots.value(pair.row.data)
+        if pair.before:
+            before, data = snapshots.both(pair.before.data, pair.row.data)
         changed = differs(path, before, data, compose.identity(pair.entity))
         spent = scanned and (scanned == budget.SCAN or left.late)
         if spent or (changed and len(found) == size):

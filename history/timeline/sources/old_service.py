@@ -43,7 +43,7 @@ class OldService:
     @property
     def state(self) -> AskedState | None:
         """None where nothing was asked for the answer."""
-        shown = [self._answers[subject] for subject in self._wanted]
+        shown = [self._answers.get(subject) for subject in self._wanted]
         if self._missed or None in shown:
             return AskedState.FAILED
         return AskedState.ANSWERED if shown else None
