@@ -129,12 +129,13 @@ def history(request: pytest.FixtureRequest) -> list[Made]:
     return model(request.param)
 
 
-@pytest.fixture(
-    params=[
-        *("tables", "blocks", "blocks, late", "old service", "archive"),
-        *("tables, old", "blocks, old", "tables, archive", "all"),
-    ]
+SOURCES = (
+    *("tables", "blocks", "blocks, late", "old service", "archive"),
+    *("tables, old", "blocks, old", "tables, archive", "all"),
 )
+
+
+@pytest.fixture(params=SOURCES)
 def source(
     request: pytest.FixtureRequest,
     tables: None,
@@ -213,8 +214,11 @@ def highest(keys: list[Key], below: list[Key], count: int) -> set[Key]:
     }
 
 
+OF_APPLICATIONS = [each for each in SOURCES if "archive" not in each and each != "all"]
+
+
 # The archive is asked for one document only.
-@pytest.mark.parametrize("source", ["tables", "old service", "tables, old"], indirect=True)
+@pytest.mark.parametrize("source", OF_APPLICATIONS, indirect=True)
 def test_an_application(source: Source, history: list[Made]) -> None:
     every = {
         (kind, id): sorted(made.key for made in history if made.id == id) for kind, id in KINDS
