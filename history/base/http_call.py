@@ -31,6 +31,7 @@ class Session(requests.Session):
     def __init__(self, ca_file: Path | None = None) -> None:
         super().__init__()
         self._verify = str(ca_file) if ca_file else True
+        self.headers["Accept-Encoding"] = "identity"
 
     def ask(
         self,
@@ -60,7 +61,8 @@ def body(answer: requests.Response, most: int, until: float) -> bytes:
     found = bytearray()
     try:
         # Whatever has come: the next read may wait as long as the time limit of the request.
-        while part := answer.raw.read1(CHUNK, decode_content=True):
+        # Not decoded: urllib3 reads on until compressed bytes give something, and past our limits.
+        while part := answer.raw.read1(CHUNK, decode_content=False):
             found += part
             if len(found) > most:
                 raise TooLargeError

@@ -1,5 +1,6 @@
 """An old service that is slow, broken or hostile costs its time limit, and shows nothing wrong."""
 
+import gzip
 import json
 import threading
 import time
@@ -66,6 +67,16 @@ def drip(handler: BaseHTTPRequestHandler) -> None:
         time.sleep(0.05)
 
 
+def nothing_compressed(handler: BaseHTTPRequestHandler) -> None:
+    """Compressed bytes without an end, of which each piece holds nothing."""
+    handler.send_response(200)
+    handler.send_header("Content-Encoding", "gzip")
+    handler.end_headers()
+    while True:
+        handler.wfile.write(gzip.compress(b""))
+        time.sleep(0.01)
+
+
 def silent(handler: BaseHTTPRequestHandler) -> None:
     time.sleep(5)
 
@@ -123,6 +134,7 @@ WRONG: dict[str, Hostile] = {
     "cut off": cut,
     "endless": endless,
     "drip": drip,
+    "nothing compressed": nothing_compressed,
     "silent": silent,
 }
 
