@@ -84,7 +84,8 @@ KINDS: tuple[tuple[type[Exception] | tuple[type[Exception], ...], int, str], ...
     ((exceptions.NotAuthenticated, exceptions.AuthenticationFailed), 401, "not_authenticated"),
     (NeedToKnowError, 403, "need_to_know"),
     ((PermissionDenied, exceptions.PermissionDenied), 403, "no_permission"),
-    (exceptions.MethodNotAllowed, 405, "method_not_allowed"),
+    # The second: the body of a POST with a session, where its CSRF token is looked for.
+    ((exceptions.MethodNotAllowed, exceptions.UnsupportedMediaType), 405, "method_not_allowed"),
     ((UnavailableError, RuleFailedError), 503, "unavailable"),
     (OUTAGES, 503, "unavailable"),
     (ArchiveUnavailableError, 503, "archive_unavailable"),

@@ -87,6 +87,10 @@ def test_what_is_allowed_is_not_refused(auditor: Client, store: Store, address: 
         allowed = answer.headers["Allow"].split(", ")
         assert method not in allowed
     assert allowed == ["GET", "HEAD", "OPTIONS"]
+    auditor.handler.enforce_csrf_checks = True  # as on a server: the token may be in the body
+    auditor.cookies["csrftoken"] = "a" * 32
+    if "schema" not in address:
+        assert auditor.post(address, "x", "text/plain").status_code == 405
     if "/no" not in address:
         store.add("A1", 0, {}, 0)
         for method in allowed:
