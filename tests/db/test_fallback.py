@@ -102,6 +102,12 @@ def test_another_clock_is_one_version_and_both_are_seen(
     assert "old 4" in text(theirs)
 
 
+def test_a_page_of_the_old_service_may_have_only_a_twin(half: OldService, support: Client) -> None:
+    half.page = 1
+    half.add("A1", 2, {"rate": "old twin"}, minute(2.5))
+    assert numbers(get(support, API)) == [5, 4, 3, 2, 1, 0]
+
+
 def test_old_versions_are_masked(half: OldService, support: Client) -> None:
     FieldLabel.objects.create(entity="", path="/rate", russian="Ставка", sensitive=True)
     labels.forget()
