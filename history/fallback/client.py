@@ -83,6 +83,7 @@ def fetch(service: Service, subject: Subject, seconds: float) -> list[VersionRow
     """All versions of a timeline, each number of an entity once, in the order of the answer.
     Raises OldServiceError, WrongAnswerError."""
     found: dict[tuple[str, str, int], VersionRow] = {}
+    tokens: set[str] = set()
     address, left, until = service.address(subject), MOST_BYTES, time.monotonic() + seconds
     parameters = {"pageSize": str(PAGE_SIZE), "order": "desc", "include": "entity"}
     try:
@@ -95,13 +96,15 @@ def fetch(service: Service, subject: Subject, seconds: float) -> list[VersionRow
                 if status != 200:
                     raise OldServiceError(f"it answers {status}")
                 left -= len(body)
-                page, known = part(body, subject), len(found)
+                page = part(body, subject)
                 for each in page.versions:
                     found.setdefault((each.entity.name, each.id, each.version), each)
                 if page.next_token is None:
                     return list(found.values())
-                if len(found) == known:
+                # A page may repeat what is known: twins, or a version that came meanwhile.
+                if page.next_token in tokens or not page.versions:
                     raise WrongAnswerError("its pages do not end")
+                tokens.add(page.next_token)
                 parameters["pageToken"] = page.next_token
     except http_call.TooLargeError:
         raise WrongAnswerError(f"it answers more than {MOST_BYTES:,} bytes") from None

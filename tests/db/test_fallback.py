@@ -16,6 +16,8 @@ from history.fallback import client as calls
 from history.fallback.answer import part, says_nothing_there
 from history.models import FieldLabel
 from history.record import ChangeType
+from history.requests.worker_shares import BusyError
+from history.timeline.sources import old_service as sources
 from history.timeline.sources.tables import Tables
 from history.versions import Subject, VersionRow
 from tests.apache import certificates
@@ -100,6 +102,22 @@ def test_another_clock_is_one_version_and_both_are_seen(
     theirs = support.get("/admin/history/product-instance/A1/versions/4/", {"at": moment})
     assert "Это версия 4 из прежней системы" in text(theirs)
     assert "old 4" in text(theirs)
+
+
+def test_a_page_of_the_old_service_may_have_only_a_twin(half: OldService, support: Client) -> None:
+    half.page = 1
+    half.add("A1", 2, {"rate": "old twin"}, minute(2.5))
+    assert numbers(get(support, API)) == [5, 4, 3, 2, 1, 0]
+
+
+def test_a_question_that_is_not_asked_says_nothing_of_the_old_service() -> None:
+    def busy(subject: Subject, seconds: float) -> list[VersionRow]:
+        raise BusyError
+
+    asked = sources.OldService(busy, 1)
+    with pytest.raises(BusyError):
+        asked.want(ROOT, "A1")
+    assert asked.state is None
 
 
 def test_old_versions_are_masked(half: OldService, support: Client) -> None:

@@ -87,6 +87,7 @@ def test_the_filter_by_a_field_with_it_in_the_name_is_used(auditor: Client) -> N
     assert f"{address}field/?path=%2Fb%00" in auditor.get(f"{address}state/").content.decode()
     assert auditor.get(f"{address}?path=%2Fb%00").context["groups"] == []  # it never changed
     assert len(auditor.get(f"{address}?path=%2Fa").context["groups"]) == 1
+    assert auditor.get("/admin/history/product-instance/a%00b/").status_code == 404
 
 
 @pytest.mark.parametrize("archived", [False, True])

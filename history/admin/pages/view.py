@@ -87,7 +87,7 @@ def _not_found(
         )
         fate = gaps.held(entity, [id]).get(id, ()) if storable(id) else ()
         archive = reader.open_archive()
-        if archive and archive.may_have(entity, id):
+        if archive and storable(id) and archive.may_have(entity, id):
             why += " " + _("It may be in the archive.") + " " + gaps.ask_archive()
     return render(
         request,

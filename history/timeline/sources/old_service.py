@@ -43,7 +43,8 @@ class OldService:
     @property
     def state(self) -> AskedState | None:
         """None where nothing was asked for the answer."""
-        shown = [self._answers.get(subject) for subject in self._wanted]
+        # Without one that was wanted when the request ended: it was not asked for.
+        shown = [self._answers[subject] for subject in self._wanted & self._answers.keys()]
         if self._missed or None in shown:
             return AskedState.FAILED
         return AskedState.ANSWERED if shown else None
