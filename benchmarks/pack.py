@@ -162,7 +162,7 @@ def _beside(bench: Harness, day: date) -> Figures:
     bench.next_round()
     consumer = bench.start_consumer(None, "--metrics-port", str(port))
     # In a process of its own: here it would wait for the interpreter while a day is packed.
-    sender = get_context("spawn").Process(target=_send, args=(bench.broker.bootstrap_servers(),))
+    sender = get_context("fork").Process(target=_send, args=(bench.broker.bootstrap_servers(),))
     sender.start()
     found: Figures = {}
     time.sleep(LATE_S + WARM_S)
