@@ -117,7 +117,7 @@ def test_a_day_that_comes_back_with_other_rows_is_merged(store: Store, plain: Co
     assert known.rows == len(wanted)
     assert files(store) == expected_files(store)
     assert set(first) & set(files(store)) == {"manifest.json"}
-    assert [version["id"] for version in read.versions(store, PRODUCT, "b007")] == ["b007"]
+    assert [version.id for version in read.versions(store, PRODUCT, "b007")] == ["b007"]
     done = restore(plain, store, PRODUCT, OLD)
     assert (done.rows, done.digest, done.generation) == (len(wanted), known.digest, 2)
 
@@ -134,7 +134,7 @@ def test_a_row_that_differs_from_the_archived_one_is_an_error_that_names_it(stor
         assert forget(store, TABLE, OLD) == 12
         assert NAME in maintained(store)
         assert archived(store) == ids("b", 12)
-        assert [v["author"] for v in read.versions(store, PRODUCT, "b003")] == ["x"]
+        assert [v.author for v in read.versions(store, PRODUCT, "b003")] == ["x"]
 
 
 def test_forget_removes_a_day(store: Store) -> None:
@@ -195,7 +195,7 @@ def test_a_merge_that_ends_anywhere_loses_nothing(tmp_path: Path, plain: Connect
         else:
             break
         assert set(archived(store)) >= set(ids("b", 25))
-        assert [v["id"] for v in read.versions(store, PRODUCT, "b007")] == ["b007"]
+        assert [v.id for v in read.versions(store, PRODUCT, "b007")] == ["b007"]
         assert NAME in maintained(store)
         assert archived(store) == wanted
         assert files(store) == expected_files(store)
@@ -313,5 +313,5 @@ def test_reading_goes_on_while_a_day_is_merged(
     monkeypatch.setattr(
         read, "_listed", lambda *given: answers.pop() if answers else listed(*given)
     )
-    assert [version["id"] for version in read.versions(store, PRODUCT, "b007")] == ["b007"]
+    assert [version.id for version in read.versions(store, PRODUCT, "b007")] == ["b007"]
     assert not answers

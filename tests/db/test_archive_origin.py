@@ -144,7 +144,7 @@ def test_an_older_database_takes_the_archived_rows_when_an_operator_decides(stor
     code, said = decide("adopt", "--why", "backup of Monday")
     assert (code, said) == (0, f"The archived rows of {TABLE} {OLD} count: 12 rows.\n")
     assert JournalEntry.objects.get().reason == "backup of Monday"
-    assert [version["id"] for version in read.versions(store, PRODUCT, "b007")] == ["b007"]
+    assert [version.id for version in read.versions(store, PRODUCT, "b007")] == ["b007"]
     assert NAME in maintained(store)
     assert archived(store) == [*ids("b", 12), "late"]
 
