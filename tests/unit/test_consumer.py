@@ -65,7 +65,8 @@ def test_halts_are_recorded_again_only_after_the_last_attempt(
         jobs.append(Future())
         return jobs[-1]
 
-    background = Background(MagicMock(), MagicMock(), MagicMock(), record)
+    stays = MagicMock(return_value=None)  # a probe: its thread may be done at the next turn
+    background = Background(stays, MagicMock(), MagicMock(), record)
     monkeypatch.setattr(background, "_beat", lambda *_: {})
     monkeypatch.setattr(background, "_stands_still", lambda *_: False)
     positions = Positions()
