@@ -52,7 +52,7 @@ NAME = "annals_pack"
 BIG, BIG_VERSIONS = "BIG", 10_000
 READ, READ_VERSIONS, READ_DAYS = 60, 120, 6
 RATE, WARM_S, BESIDE_S = 2_000, 5, 20
-LATE_S = 5  # seconds until a command has started, and more than a day takes
+LATE_S = 5  # seconds until the messages are made, and more than a day takes to pack
 GOALS = {2: 220.0, 9: 150.0}  # the first one trains the dictionary
 
 Figures = dict[str, Any]

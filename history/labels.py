@@ -7,7 +7,7 @@ import time
 from codecs import BOM_UTF8
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -72,7 +72,8 @@ class Catalogue:
 
     def __init__(self, entries: Iterable[FieldLabel] = ()) -> None:
         self._trees: dict[str, _Place] = {}
-        self.find: Final = lru_cache(REMEMBERED)(self._find)
+        # Not of a method: a catalogue that is replaced would wait for a collection of cycles.
+        self.find: Final = lru_cache(REMEMBERED)(partial(_find, self._trees))
         self._sensitive = {
             kind.name: {each.path for each in kind.labels if each.sensitive} for kind in ENTITIES
         }
@@ -104,14 +105,15 @@ class Catalogue:
         plain = ((p, each) for p, each in theirs if not each.technical)
         return {p: each for p, each in plain if any(wanted in n for n in each.names)}
 
-    def _find(self, entity: str, path: str) -> Label | None:
-        """The label of the value at an RFC 6901 pointer (or key path) of a kind's snapshots."""
-        segments = path.split("/")[1:]
-        for tree in (self._trees.get(entity), self._trees.get("")):
-            label = _descend(tree, segments) if tree else None
-            if label:
-                return label
-        return None
+
+def _find(trees: Mapping[str, _Place], entity: str, path: str) -> Label | None:
+    """The label of the value at an RFC 6901 pointer (or key path) of a kind's snapshots."""
+    segments = path.split("/")[1:]
+    for tree in (trees.get(entity), trees.get("")):
+        label = _descend(tree, segments) if tree else None
+        if label:
+            return label
+    return None
 
 
 def _descend(place: _Place, segments: list[str]) -> Label | None:

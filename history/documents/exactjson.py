@@ -130,11 +130,12 @@ class Alike:
     a key, both get the same object there: a comparison need not look into it. whole: reads what is
     no object, is nested too deep, or has a number that Python cannot hold."""
 
-    _MOST = 1_000  # texts in memory
+    MOST = 4 * 1024 * 1024  # bytes of texts in memory; beyond these, of two that are compared
 
     def __init__(self, whole: Callable[[bytes], Json]) -> None:
         self._whole = whole
         self._read: dict[bytes, tuple[Json, _Parts]] = {}
+        self._size = 0
 
     def both(self, old: bytes, new: bytes) -> tuple[Json, Json]:
         return self.value(old, new), self.value(new, old)
@@ -142,8 +143,10 @@ class Alike:
     def value(self, text: bytes, other: bytes = b"") -> Json:
         """other: the text that it is compared with."""
         if text not in self._read:
-            if len(self._read) > self._MOST:
+            self._size += len(text)
+            if self._size > self.MOST:
                 self._read = {other: self._read[other]} if other in self._read else {}
+                self._size = len(text) + sum(map(len, self._read))
             self._read[text] = self._like(text, *self._read.get(other, (None, {})))
         return self._read[text][0]
 

@@ -67,8 +67,7 @@ def blame(reader: Reader, entity: Entity, id: str) -> Blamed:
     walk: BlameWalk[Pair] = BlameWalk(data, identity, blamed.__setitem__)
     while pair.before is not None:
         deadline.check()
-        older, _newer = snapshots.both(pair.before.data, pair.row.data)
-        walk.step(older, pair)
+        walk.step(snapshots.value(pair.before.data, pair.row.data), pair)
         if walk.done:
             break
         pair = next(pairs, Pair(pair.before, None))
@@ -159,10 +158,8 @@ def _scan(pairs: Iterable[Pair], path: str, size: int, until: datetime | None) -
     left, snapshots = budget.Budget(), Alike(parse)
     for scanned, pair in enumerate(pairs):
         deadline.check()
-        before: Maybe = MISSING
         data = snapshots.value(pair.row.data)
-        if pair.before:
-            before, data = snapshots.both(pair.before.data, pair.row.data)
+        before = snapshots.value(pair.before.data, pair.row.data) if pair.before else MISSING
         changed = differs(path, before, data, compose.identity(pair.entity))
         spent = scanned and (scanned == budget.SCAN or left.late)
         if spent or (changed and len(found) == size):

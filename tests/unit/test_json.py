@@ -3,6 +3,7 @@
 import copy
 import json
 from decimal import Decimal
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -58,6 +59,18 @@ def test_any_document_survives(document: Any) -> None:
     old, new = Alike(loads).both(*map(dumps, both))
     assert exact([old, new]) == exact(both)
     assert old["same"] is new["same"]
+
+
+def test_of_texts_that_are_compared_the_earlier_ones_are_forgotten(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(Alike, "MOST", 60)
+    texts, alike = [dumps({"n": number, "same": [1]}) for number in range(9)], Alike(loads)
+    first = alike.value(texts[0])
+    for before, after in pairwise(texts):
+        old, new = alike.both(before, after)
+        assert old["same"] is new["same"]
+    assert alike.value(texts[0]) is not first
 
 
 def test_text_is_kept_as_it_is() -> None:

@@ -191,7 +191,7 @@ _BY_BLOCK = """(
         AND high >= {oldest}
     WHERE updated_at >= %(first)s AND updated_at < %(end)s OFFSET 0
 )"""
-# Each OFFSET 0: unpacked once, not once for each version that is wanted.
+# Each OFFSET 0: a block is looked up, and its keys are read, once for all that are wanted.
 _EACH = "(SELECT * FROM {versions} AS one OFFSET 0)"
 # All of a block together, so that it is sent once.
 _BLOCK_BY_BLOCK = "min(place) OVER (PARTITION BY id, stored_at, stored_version), place"
