@@ -98,6 +98,14 @@ def test_nothing_is_shown(
     assert SECRET not in caplog.text
 
 
+def test_a_transaction_around_it_keeps_its_timeouts(support: Client) -> None:
+    with connection.cursor() as cursor:
+        assert support.get(API).status_code == 200
+        for name in ("lock_timeout", "statement_timeout"):
+            cursor.execute("SELECT setting = reset_val FROM pg_settings WHERE name = %s", [name])
+            assert cursor.fetchone() == (True,)
+
+
 @pytest.mark.parametrize("method", ["HEAD", "GET"])
 @pytest.mark.parametrize("address", [f"{API}/versions/0", f"{API}/versions/99"])
 def test_neither_are_head_and_404(address: str, method: str, support: Client) -> None:

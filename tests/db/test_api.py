@@ -93,6 +93,7 @@ def test_moments_of_a_filter_may_be_written_in_several_ways(auditor: Client, sev
 
 def test_what_is_not_there_says_why(auditor: Client, seven: Store) -> None:
     seven.add("B1", 9, {"createdAt": (T0 - timedelta(days=400)).isoformat()}, 0)
+    unknown = ("", "/", "/nothing", "/v1/", "/v1/nothing", "/v2/search", "/schema/x", "/docs/x/")
     for address, code in (
         ("/api/v1/history/loan/A1", "unknown_entity"),
         (f"{BASE}/nobody", "not_found"),
@@ -101,21 +102,7 @@ def test_what_is_not_there_says_why(auditor: Client, seven: Store) -> None:
         (f"{BASE}/B1/versions/3", "older_than_retention"),
         (f"{BASE}/A1?to=2001-01-01", "older_than_retention"),
         ("/api/v1/applications/A1/history?to=2001-01-01", "older_than_retention"),
-        *(
-            (f"/api{each}", "unknown_address")
-            for each in (
-                *(
-                    "",
-                    "/",
-                    "/nothing",
-                    "/v1/",
-                    "/v1/nothing",
-                    "/v2/search",
-                    "/schema/x",
-                    "/docs/x/",
-                ),
-            )
-        ),
+        *((f"/api{each}", "unknown_address") for each in unknown),
     ):
         error(auditor.get(address), 404, code)
     assert (

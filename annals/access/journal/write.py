@@ -42,6 +42,8 @@ _TIMEOUTS: Final = (
     f"SET LOCAL lock_timeout = {LOCK_TIMEOUT_MS};"
     f" SET LOCAL statement_timeout = {STATEMENT_TIMEOUT_MS};"
 )
+# For a transaction of the caller, which goes on.
+_NO_TIMEOUTS: Final = "SET LOCAL lock_timeout TO DEFAULT; SET LOCAL statement_timeout TO DEFAULT"
 _INSERT: Final = "INSERT INTO public.{table} ({names}) VALUES {rows}"
 
 
@@ -69,7 +71,8 @@ def write(entries: Collection[JournalEntry], output: TextIO) -> None:
                 connection.close()
         connection.ensure_connection()
         with connection.wrap_database_errors, psycopg.ClientCursor(connection.connection) as cursor:
-            cursor.execute(f"{_TIMEOUTS} {insert}", values)
+            after = _NO_TIMEOUTS if connection.in_atomic_block else ""
+            cursor.execute(f"{_TIMEOUTS} {insert}; {after}", values)
     except (Error, psycopg.Error) as error:
         raise JournalError(f"the access journal cannot be written: {describe(error)}") from error
     if settings.ANNALS.journal_log:
