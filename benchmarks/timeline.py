@@ -29,7 +29,7 @@ from benchmarks.timeline_data import BIG, DataSet, data_set
 from history import timeline
 from history.documents.exactjson import loads
 from history.entities import root
-from history.timeline import ApplicationQuery, Filters, Query, Sort
+from history.timeline import Filters, Query, Sort
 from history.timeline.sources.tables import Tables
 from history.versions import LAST, Place
 
@@ -124,7 +124,7 @@ def _measure(found: DataSet, host: str, port: int, *, full: bool) -> Figures:
     }
     figures |= _with_session(host, port, hot)
     figures["application timeline, page 50"] = {
-        "call": _timed(lambda id: timeline.page(READER, ApplicationQuery(id=id)), usual),
+        "call": _timed(lambda id: timeline.page(READER, Query(id=id)), usual),
         "http": http.time(lambda id: http.get(f"applications/{quote(id)}/history"), usual),
     }
     return figures
@@ -164,7 +164,7 @@ def _three(http: _Http, ids: Sequence[str], size: int, *, deep: bool = False) ->
     query = f"pageSize={size}" + (f"&pageToken={quote(token)}" if token else "")
 
     def prepared(id: str) -> None:
-        found = Tables().page(Query(entity=ROOT, id=id), after, size + 1)
+        found = Tables().page(ROOT, Query(id=id), after, size + 1)
         for row in found.rows:
             loads(row.data)
 

@@ -13,7 +13,7 @@ from django.db import connection
 
 from history import labels, timeline
 from history.entities import BY_NAME, root
-from history.timeline import ApplicationQuery, Query
+from history.timeline import Query
 from tests.db.store import HOST
 
 
@@ -30,7 +30,7 @@ TASK: Final = BY_NAME["product-task"]
 # When all is warm, on one server and on a cluster.
 ROUND_TRIPS: Final[dict[str, tuple[Callable[[Asked], object], int]]] = {
     "timeline of an application": (
-        lambda its: timeline.page(HOST, ApplicationQuery(id=its.application)),
+        lambda its: timeline.page(HOST, Query(id=its.application)),
         2,
     ),
     "timeline of a document": (

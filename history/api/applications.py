@@ -7,7 +7,7 @@ from history.api import answers, describe
 from history.api.answers import Answer
 from history.api.call import Call, Question
 from history.entities import CHILDREN, SEARCH_VALUE_LENGTH
-from history.timeline import ApplicationQuery, BadParameterError, Sort
+from history.timeline import BadParameterError, Sort
 
 
 @describe.call(
@@ -29,7 +29,7 @@ class ApplicationTimeline(Call):
     def answer(self, question: Question) -> Answer:
         if question.parameters.choice("sort", Sort, Sort.UPDATED_AT) is not Sort.UPDATED_AT:
             raise BadParameterError("sort", _("entities share no numbers; only updatedAt"))
-        found = timeline.page(question.reader, question.page(ApplicationQuery))
+        found = timeline.page(question.reader, question.page())
         return answers.page(found, question.output)
 
 
@@ -67,7 +67,7 @@ class ApplicationAt(Call):
                 {"kind": part.entity.name, "id": part.id, "reason": part.why.value}
                 for part in found.missing
             ],
-            **answers.uncertain(timeline.before_gaps(question.reader, found).values()),
+            **answers.uncertain(found.following.values()),
         }
 
 

@@ -1,8 +1,8 @@
 """What every call of the API does: reads the request, answers in the envelope."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar
 
 from django.http import HttpResponse
 from django.utils.translation import gettext as _
@@ -20,12 +20,11 @@ from history.entities import BY_NAME, ENTITIES, Entity
 from history.fallback.client import PAUSE_SECONDS
 from history.record import AUTHOR_LENGTH, CLIENT_ID_LENGTH, MAX_VERSION, ChangeType
 from history.requests import accesses, worker_shares
-from history.timeline import BadParameterError, Filters, Include, Order, Reader
+from history.timeline import BadParameterError, Filters, Include, Order, Query, Reader
 from history.timeline.query import DEFAULT_PAGE_SIZE, MAX_PAGE_SIZE, AskedState
 
 # What came of asking the old service; also on errors.
 OLD_SERVICE = "X-Annals-Fallback"
-Q = TypeVar("Q")
 
 
 class Options(APIView):
@@ -81,15 +80,16 @@ class Question:
         """How many entries of a list the caller has already."""
         return self.parameters.number(name, 0, MAX_VERSION) or 0
 
-    def page(self, query: Callable[..., Q]) -> Q:
-        """The page that is asked for, with its filters. query: takes what all pages have."""
-        return query(
+    def page(self, **more: Any) -> Query:
+        """The page that is asked for, with its filters. more: as in Query."""
+        return Query(
             id=self.id,
             filters=self._filters(),
             order=self.parameters.choice("order", Order, Order.DESC),
             page_size=self.page_size(),
             page_token=self.page_token(),
             include=self.output.include,
+            **more,
         )
 
     def _filters(self) -> Filters:

@@ -1,7 +1,6 @@
 """The calls about one entity."""
 
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 from django.http import HttpResponse
@@ -15,7 +14,7 @@ from history.api.call import Call, Question
 from history.api.errors import UnknownAddressError
 from history.api.parameters import whole_number
 from history.record import MAX_VERSION, ChangeType
-from history.timeline import Include, Query, Sort
+from history.timeline import Include, Sort
 
 LARGE_PAGE = 100  # a larger one is expensive
 
@@ -38,13 +37,12 @@ class Timeline(Call):
         )
 
     def answer(self, question: Question) -> Answer:
-        query = partial(
-            Query,
+        query = question.page(
             entity=question.entity,
             sort=question.parameters.choice("sort", Sort, Sort.UPDATED_AT),
             archive=question.parameters.flag("archive"),
         )
-        return answers.page(timeline.page(question.reader, question.page(query)), question.output)
+        return answers.page(timeline.page(question.reader, query), question.output)
 
 
 @describe.call(

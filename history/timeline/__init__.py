@@ -8,7 +8,6 @@ from history.timeline.gate import Reader
 from history.timeline.pages import Page, newest, page
 from history.timeline.query import (
     Absence,
-    ApplicationQuery,
     ArchiveUnavailableError,
     BadParameterError,
     Filters,
@@ -35,7 +34,6 @@ from history.timeline.states import (
     MissingPart,
     application_at,
     at,
-    before_gaps,
     compare,
     differences,
     given_twice,

@@ -23,7 +23,7 @@ from history.documents.exactjson import Json
 from history.entities import Entity, root
 from history.masking.mask import leads_into_mark, mask_of, searchable_keys
 from history.masking.viewer import Viewer
-from history.timeline.query import ApplicationQuery, BadParameterError, Query
+from history.timeline.query import BadParameterError, Query
 from history.timeline.sources import tables
 from history.timeline.sources.merged import Archived, Merged, Source, Supplement
 from history.timeline.sources.old_service import OldService
@@ -166,14 +166,14 @@ class Reader:
 
     # What the sources have.
 
-    def page(self, query: Query, after: Place | None, limit: int) -> Read:
+    def page(self, entity: Entity, query: Query, after: Place | None, limit: int) -> Read:
         """As Tables.page."""
-        found = self._source.page(query, after, limit)
-        named = (query.entity, query.id)
+        found = self._source.page(entity, query, after, limit)
+        named = (entity, query.id)
         theirs = self.asks_old_service and self.old.of(*named)
         if not found.rows or (theirs and need_to_know.applies(self.viewer)):
             self.confine(named)
-        return Read(self._shown(query.entity, found.rows), found.unread)
+        return Read(self._shown(entity, found.rows), found.unread)
 
     def keys(self, entity: Entity, ids: Collection[str]) -> dict[str, list[Key]]:
         """As Tables.keys."""
@@ -219,7 +219,7 @@ class Reader:
         return found
 
     def of_application(
-        self, query: ApplicationQuery, after: Place | None, limit: int
+        self, query: Query, after: Place | None, limit: int
     ) -> tuple[list[Located], dict[Named, list[Key]]]:
         """As Tables.of_application."""
         found, keys = self._source.of_application(query, after, limit)
@@ -257,13 +257,13 @@ class Reader:
         return not self.asks_old_service or self.old.want(entity, id)
 
     def follow(
-        self, kinds: Sequence[Entity], id: str, page_token: str | None, mark: str | None
+        self, entity: Entity | None, id: str, page_token: str | None, mark: str | None
     ) -> Course:
-        """The course of a page of these kinds: one entity, or an application with its children.
-        mark: of the token, if there is one."""
+        """The course of a page of an entity, or (None) of an application with its children. mark:
+        of the token, if there is one."""
         alone, possible = self.without_old_service(), self.asks_old_service
         if possible and (page_token is None or mark == BOTH):
-            if self.want(kinds[0] if len(kinds) == 1 else None, id):
+            if self.want(entity, id):
                 return Course(self, BOTH)
             return Course(alone, mark or OURS, waits=mark == BOTH)
         if page_token is not None and (mark or possible):

@@ -151,7 +151,7 @@ class Document:
             keys, rows = reader.newest(entity, id, below, count)
             if keys:
                 return cls(reader, entity, id, Keys(keys), rows)
-        raise unknown(entity.name, id)
+        raise unknown(entity, id)
 
     def batches(self, keys: Iterable[Key]) -> Iterator[list[Pair]]:
         """The versions with these keys, as in batches()."""

@@ -8,7 +8,7 @@ from typing import TypeAlias
 from django.utils.translation import gettext as _
 
 from history.diff import touches
-from history.entities import Entity
+from history.entities import ENTITIES, Entity
 from history.record import ID_LENGTH
 from history.requests import deadline
 from history.timeline import absence, budget, compose
@@ -18,8 +18,6 @@ from history.timeline.gate import Reader
 from history.timeline.keys import Keys, batches
 from history.timeline.query import (
     NO_FILTERS,
-    AnyQuery,
-    ApplicationQuery,
     BadParameterError,
     NoVersionError,
     Query,
@@ -28,7 +26,6 @@ from history.timeline.query import (
     read_token,
     storable,
     unknown,
-    unknown_application,
 )
 from history.versions import Pair, Place, VersionRow
 
@@ -42,7 +39,7 @@ class Page:
     next_token: str | None
 
 
-def page(reader: Reader, query: AnyQuery) -> Page:
+def page(reader: Reader, query: Query) -> Page:
     """The page of a timeline that the query asks for. Versions of an application with its children
     are ordered by time; those of one moment in the order of ENTITIES, id, version.
 
@@ -53,8 +50,7 @@ def page(reader: Reader, query: AnyQuery) -> Page:
     nothing of the entity, OlderThanRetentionError where only days before retention are asked for,
     and ArchiveUnavailableError.
     """
-    archive = isinstance(query, Query) and query.archive
-    if archive:
+    if query.archive:
         reader = reader.with_archive()
     _check(reader, query)
     place, mark = None, None
@@ -62,18 +58,14 @@ def page(reader: Reader, query: AnyQuery) -> Page:
         position = read_token(query.binding, query.page_token)
         size = len(Place._fields)
         place, mark = Place(*position[:size]), (*position, None)[size]
-    course = reader.follow(query.kinds, query.id, query.page_token, mark)
+    course = reader.follow(query.entity, query.id, query.page_token, mark)
     if course.waits:
         return Page((), query.page_token)
     found, place = _fill(course.reader, query, place)
     if not found and query.page_token is None:
-        filtered = query.filters != NO_FILTERS
-        if isinstance(query, ApplicationQuery):
-            if not (filtered and reader.members(query.id)):
-                raise unknown_application(query.id)
-        elif not (filtered and reader.keys(query.entity, [query.id])):
-            raise unknown(query.entity.name, query.id, archive=archive)
-        if not archive:
+        if query.filters == NO_FILTERS or not _known(reader, query):
+            raise unknown(query.entity, query.id, archive=query.archive)
+        if not query.archive:
             absence.check_retention(query.filters)
     if place is None:
         return Page(tuple(found), None)
@@ -87,17 +79,14 @@ def newest(reader: Reader, entity: Entity, id: str) -> Version:
     return page(reader, query).versions[0]
 
 
-def _fill(
-    reader: Reader, query: AnyQuery, place: Place | None
-) -> tuple[list[Version], Place | None]:
+def _fill(reader: Reader, query: Query, place: Place | None) -> tuple[list[Version], Place | None]:
     """The versions of the page after this place, until it is full, its budget is spent, or nothing
     follows; with a path filter even a full page goes on, to see if any other version fits. And the
     place of the last version that was examined; None where nothing follows."""
     size, path = query.page_size, query.filters.path
     size, most = (size, size) if path is None else (budget.BATCH, budget.SCAN)
     found, examined, left = list[Version](), 0, Budget()
-    read = _of_entity if isinstance(query, Query) else _of_application
-    for pairs, more in read(reader, query, place, size):  # type: ignore[arg-type]
+    for pairs, more in _slices(reader, query, place, size):
         composer = compose.Composer(reader, pairs, query.include, path)
         for pair in pairs:
             deadline.check()
@@ -117,14 +106,20 @@ def _fill(
     return found, None
 
 
-def _check(reader: Reader, query: AnyQuery) -> None:
+def _check(reader: Reader, query: Query) -> None:
     since, until = query.filters.since, query.filters.until
     if since and until and since > until:
         raise BadParameterError("from", _("must not be later than to"))
     if query.filters.path is not None:
-        reader.check_path(query.kinds, query.filters.path)
+        reader.check_path([query.entity] if query.entity else ENTITIES, query.filters.path)
     if not storable(query.id):
         raise NoVersionError(_("an id has 1 to {n} characters").format(n=ID_LENGTH))
+
+
+def _known(reader: Reader, query: Query) -> bool:
+    if query.entity is None:
+        return bool(reader.members(query.id))
+    return bool(reader.keys(query.entity, [query.id]))
 
 
 def _touches(path: str, pair: Pair, composer: compose.Composer) -> bool:
@@ -138,16 +133,24 @@ def _touches(path: str, pair: Pair, composer: compose.Composer) -> bool:
 Slices: TypeAlias = Iterator[tuple[list[Pair], bool]]
 
 
-def _of_entity(reader: Reader, query: Query, place: Place | None, most: int) -> Slices:
+def _slices(reader: Reader, query: Query, place: Place | None, most: int) -> Slices:
     """All versions after a place (None: from the start), without the path filter. most: how many
     are probably wanted at once."""
-    filters, named = query.filters, (query.entity, query.id)
+    if query.entity is None:
+        return _of_application(reader, query, place, most)
+    return _of_entity(reader, query.entity, query, place, most)
+
+
+def _of_entity(
+    reader: Reader, entity: Entity, query: Query, place: Place | None, most: int
+) -> Slices:
+    filters, named = query.filters, (entity, query.id)
     gapless = not filters.by_row
     # Whether no version is outside of the rows that were read.
     whole = gapless and place is None and (filters.since, filters.until) == (None, None)
     after, size, shown, more = place, most, list[VersionRow](), True
     while more:
-        found, unread = reader.page(query, after, size + 1)
+        found, unread = reader.page(entity, query, after, size + 1)
         more = bool(unread) or len(found) > size
         read = {row.located: row for row in (*shown[-1:], *found)}
         # Of large documents too the last one that was read is kept to compare the one before with.
@@ -155,7 +158,7 @@ def _of_entity(reader: Reader, query: Query, place: Place | None, most: int) -> 
         keys = Keys([key for *_, key in read])
         proven = all(row.version == 0 or (gapless and keys.proves(row.key)) for row in shown)
         if not proven and (more or not whole):
-            keys = Keys(reader.keys(query.entity, [query.id]).get(query.id, []))
+            keys = Keys(reader.keys(entity, [query.id]).get(query.id, []))
         places = [row.located for row in shown]
         for pairs in batches(reader, places, {named: keys}, read):
             yield pairs, more or pairs[-1].row.located != places[-1]
@@ -163,10 +166,7 @@ def _of_entity(reader: Reader, query: Query, place: Place | None, most: int) -> 
             whole, after, size = False, Place.of(places[-1]), min(most, 2 * len(shown))
 
 
-def _of_application(
-    reader: Reader, query: ApplicationQuery, after: Place | None, size: int
-) -> Slices:
-    """As above."""
+def _of_application(reader: Reader, query: Query, after: Place | None, size: int) -> Slices:
     more = True
     while more:
         found, keys = reader.of_application(query, after, size + 1)

@@ -1,16 +1,15 @@
 """Queries of a timeline, the errors for those that cannot be answered, and the tokens of pages,
 which are signed, and bound to what was asked for."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from enum import Enum, StrEnum
-from typing import Any, TypeAlias
+from typing import Any
 
 from django.core import signing
 from django.utils.translation import gettext as _
 
-from history.entities import ENTITIES, Entity
+from history.entities import Entity
 from history.record import ID_LENGTH, ChangeType
 
 DEFAULT_PAGE_SIZE = 50
@@ -94,17 +93,15 @@ def storable(id: str, length: int = ID_LENGTH) -> bool:
     return 0 < len(id) <= length and "\0" not in id
 
 
-def unknown(kind: str, id: str, *, archive: bool = False) -> NoVersionError:
-    """The error for an entity of which the store, and the archive if it was asked, has nothing."""
+def unknown(entity: Entity | None, id: str, *, archive: bool = False) -> NoVersionError:
+    """The error for an entity, or (None) an application, of which the store has nothing, and the
+    archive, if it was asked."""
+    if entity is None:
+        return NoVersionError(_("the store has nothing of application {id}").format(id=id))
     text = _("the store has no version of {kind} {id}")
     if archive:
         text = _("neither store nor archive has a version of {kind} {id}")
-    return NoVersionError(text.format(kind=kind, id=id))
-
-
-def unknown_application(id: str) -> NoVersionError:
-    """The error for an application of which the store has nothing."""
-    return NoVersionError(_("the store has nothing of application {id}").format(id=id))
+    return NoVersionError(text.format(kind=entity.name, id=id))
 
 
 class OlderThanRetentionError(NotFoundError):
@@ -136,54 +133,28 @@ NO_FILTERS = Filters()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PageQuery:
-    """What every page of versions is asked for with. page_token: the next_token of the page
-    before."""
+class Query:
+    """A page of the timeline of an entity; or (entity None) of the merged one of an application and
+    its children, by time. page_token: the next_token of the page before. archive: with the versions
+    of the entity that are in the archive."""
 
+    entity: Entity | None = None
     id: str
     filters: Filters = NO_FILTERS
+    sort: Sort = Sort.UPDATED_AT
     order: Order = Order.DESC
     page_size: int = DEFAULT_PAGE_SIZE
     page_token: str | None = None
     include: frozenset[Include] = EVERYTHING
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Query(PageQuery):
-    """A page of one entity's timeline."""
-
-    entity: Entity
-    sort: Sort = Sort.UPDATED_AT
-    archive: bool = False  # with the versions that are in the archive
-
-    @property
-    def kinds(self) -> Sequence[Entity]:
-        """The kinds of which it shows versions."""
-        return (self.entity,)
+    archive: bool = False
 
     @property
     def binding(self) -> tuple[object, ...]:
         """All that must stay the same from page to page."""
+        if self.entity is None:
+            return ("application", self.id, self.order, self.filters)
         of = (self.entity.name, self.id, self.archive)
         return ("timeline", *of, self.sort, self.order, self.filters)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ApplicationQuery(PageQuery):
-    """A page of the merged timeline of an application and its children, by time."""
-
-    @property
-    def kinds(self) -> Sequence[Entity]:
-        """The kinds of which it shows versions."""
-        return ENTITIES
-
-    @property
-    def binding(self) -> tuple[object, ...]:
-        """All that must stay the same from page to page."""
-        return ("application", self.id, self.order, self.filters)
-
-
-AnyQuery: TypeAlias = Query | ApplicationQuery
 
 
 PREFIX = "v1:"  # of a token

@@ -29,9 +29,9 @@ from history.timeline.query import (
     NoVersionError,
     OlderThanRetentionError,
     storable,
-    unknown_application,
+    unknown,
 )
-from history.versions import LAST, Key, Located, Named, Numbered
+from history.versions import LAST, Key, Named, Numbered
 
 Members: TypeAlias = Mapping[Named, list[Key]]
 
@@ -246,7 +246,9 @@ class ApplicationState:
     children: those that were there, by kind in the order of ENTITIES, then by id. deleted: those
     that had been deleted by then. missing: those of which the version is not in the store.
     Patches and changes are left out, and beyond the budget of a page also the snapshots. unread:
-    how many parts were not looked at. members: the keys of all parts, at any time."""
+    how many parts were not looked at. members: the keys of all parts, at any time. following: the
+    next version of each part after whose version some are missing: these may have come before the
+    moment; without snapshots."""
 
     application: Version | None
     children: tuple[Version, ...]
@@ -254,6 +256,7 @@ class ApplicationState:
     missing: tuple[MissingPart, ...]
     unread: int
     members: Members
+    following: Mapping[Named, Version]
 
 
 def application_at(
@@ -272,28 +275,35 @@ def application_at(
     OlderThanRetentionError where nothing is left of then.
     """
     if not storable(id):
-        raise unknown_application(id)
+        raise unknown(None, id)
     reader.want(None, id)
     members = members or reader.members(id)
     ordered = sorted(members, key=lambda its: (ENTITIES.index(its[0]), its[1]))
     there = {named: Keys(members[named]) for named in ordered[:most]}
     current = {named: key for named, its in there.items() if (key := its.current(moment))}
     lowest = {named: its.lowest for named, its in there.items() if named not in current}
-    wanted = [(*named, key) for named, key in (current | lowest).items()]
+    following = {
+        named: key for named, now in current.items() if (key := there[named].after_gap(now.version))
+    }
+    wanted = [(*named, key) for keys in (current, lowest, following) for named, key in keys.items()]
     parts: list[Version] = []
     missing: list[MissingPart] = []
-    budget, gone = Budget(), set(current)
+    after: dict[Named, Version] = {}
+    budget, gone = Budget(), {(*named, key) for named, key in current.items()}
     for pairs in batches(reader, wanted, there):
+        gone -= {pair.row.located for pair in pairs}
+        later = [pair for pair in pairs if pair.row.key == following.get(pair.named)]
+        for part in compose.versions(reader, later, frozenset()):
+            after[part.entity, part.id] = part.without_snapshot()
         its = [pair for pair in pairs if pair.entity.root or pair.row.product_instance_id == id]
-        shown = [pair for pair in its if pair.named in current]
+        shown = [pair for pair in its if pair.row.key == current.get(pair.named)]
         for part in compose.versions(reader, shown, frozenset()):
             fits = budget.takes(part.size) or part.entity.root
             parts.append(part if fits else part.without_snapshot())
         first = [pair for pair in its if pair.named in lowest]
         whys = [(*pair.named, absence.before(reader, pair, moment)) for pair in first]
         missing += [MissingPart(entity, part, why) for entity, part, why in whys if why]
-        gone -= {pair.named for pair in pairs}
-    missing += [MissingPart(*named, Absence.REMOVED) for named in current if named in gone]
+    missing += [MissingPart(entity, part, Absence.REMOVED) for entity, part, _key in gone]
     if not parts:
         raise _nothing(id, bool(there), missing)
     children = [part for part in parts if not part.entity.root]
@@ -304,31 +314,16 @@ def application_at(
         missing=tuple(missing),
         unread=len(members) - len(there),
         members=members,
+        following={
+            named: after[named] for part in parts if (named := (part.entity, part.id)) in after
+        },
     )
-
-
-def before_gaps(reader: Reader, state: ApplicationState) -> Mapping[Named, Version]:
-    """The next version of each part after whose version some are missing: these may have come
-    before the moment. Without snapshots; no query where nothing is missing."""
-    there: dict[Named, Keys] = {}
-    wanted: list[Located] = []
-    own = [state.application] if state.application else []
-    for part in (*own, *state.children, *state.deleted):
-        named = part.entity, part.id
-        there[named] = keys = Keys(state.members[named])
-        if following := keys.after_gap(part.version):
-            wanted.append((*named, following))
-    return {
-        (each.entity, each.id): each.without_snapshot()
-        for pairs in batches(reader, wanted, there)
-        for each in compose.versions(reader, pairs, frozenset())
-    }
 
 
 def _nothing(id: str, known: bool, missing: Sequence[MissingPart]) -> NotFoundError:
     """The exception for an application of which there is no version of a moment."""
     if not known:
-        return unknown_application(id)
+        return unknown(None, id)
     if not missing:
         return NoVersionError(_("application {id} did not exist at that moment").format(id=id))
     kept = next((part.why for part in missing if part.why.was_kept), missing[0].why)

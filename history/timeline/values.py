@@ -59,7 +59,7 @@ def blame(reader: Reader, entity: Entity, id: str) -> Blamed:
     pairs = descending(reader, entity, id)
     first = pair = next(pairs, None)
     if first is None or pair is None:  # retention has just removed it
-        raise unknown(entity.name, id)
+        raise unknown(entity, id)
     snapshots = Alike(parse)
     data = snapshots.value(first.row.data)
     blamed: dict[str, Pair] = {}
@@ -124,7 +124,7 @@ def field(
         version, moment, until, mark, *_rest = (*read_token(binding, page_token), None)
         start = Key(version, moment)
     label = labels.catalogue().find(entity.name, path)
-    course = reader.follow([entity], id, page_token, mark)
+    course = reader.follow(entity, id, page_token, mark)
     if course.waits:  # which value is the next one is not known
         return FieldHistory(label, (), page_token)
     try:

@@ -20,7 +20,7 @@ from history import labels, timeline
 from history.entities import BY_NAME, ROOT
 from history.models import FieldLabel
 from history.record import ChangeType
-from history.timeline import ApplicationQuery, Filters, Order, Page, Query, Sort, Version, budget
+from history.timeline import Filters, Order, Page, Query, Sort, Version, budget
 from history.timeline.sources import statements
 from tests.db.calls import got
 from tests.db.store import HOST, Store, minute
@@ -173,7 +173,7 @@ def test_every_version_of_an_application_is_on_one_page_whatever_the_budget(
         for made in child:
             data = {"rate": made.rate, "text": "x" * made.rate * 30}
             store.add("P1", made.version, data, made.minute, entity=PERSON, author=made.author)
-        query = ApplicationQuery(id="A1", filters=filters, order=order, page_size=size)
+        query = Query(id="A1", filters=filters, order=order, page_size=size)
         with limited(*limits):
             found = pages(timeline.page, query)
         whole = pages(timeline.page, query)

@@ -21,7 +21,7 @@ from history.packing import pack
 from history.partitions.maintain import maintain
 from history.partitions.plan import Policy
 from history.record import ChangeType
-from history.timeline.query import ApplicationQuery, Filters, Order, Query, Sort
+from history.timeline.query import Filters, Order, Query, Sort
 from history.timeline.sources.archive import Archive
 from history.timeline.sources.merged import Merged, Source, Supplement
 from history.timeline.sources.old_service import OldService
@@ -172,7 +172,7 @@ def test_pages_of_a_document(source: Source, history: list[Made]) -> None:
         found: list[Key] = []
         after = None
         query = Query(entity=kind, id=id, filters=wanted, sort=sort, order=order)
-        while read := source.page(query, after, 2).rows:
+        while read := source.page(kind, query, after, 2).rows:
             found += [row.key for row in read]
             after = Place.of(read[-1].located)
         assert found == expected
@@ -230,7 +230,7 @@ def test_an_application(source: Source, history: list[Made]) -> None:
         found: list[Place] = []
         while True:
             after = found[-1] if found else None
-            page, keys = source.of_application(ApplicationQuery(id="A1", order=order), after, 3)
+            page, keys = source.of_application(Query(id="A1", order=order), after, 3)
             if not page:
                 break
             found += map(Place.of, page)

@@ -14,7 +14,6 @@ from history.entities import BY_NAME, ENTITIES, ROOT, Entity
 from history.record import ChangeType
 from history.requests import deadline
 from history.timeline import (
-    ApplicationQuery,
     BadParameterError,
     Filters,
     NoVersionError,
@@ -173,7 +172,7 @@ def test_the_day_leaves_after_the_places_of_a_merged_page_were_read(
 ) -> None:
     monkeypatch.setattr("history.timeline.budget.BATCH", 3)
     after(MERGED, leave())
-    query = ApplicationQuery(id="A1", filters=Filters(path="/rate"))
+    query = Query(id="A1", filters=Filters(path="/rate"))
     assert [each.version for each in timeline.page(HOST, query).versions] == [
         2,
         1,
@@ -182,7 +181,7 @@ def test_the_day_leaves_after_the_places_of_a_merged_page_were_read(
 
 def test_the_day_leaves_within_a_merged_page(loan: Store, after: Any) -> None:
     after(MERGED, leave())
-    page = timeline.page(HOST, ApplicationQuery(id="A1", page_size=3))
+    page = timeline.page(HOST, Query(id="A1", page_size=3))
     assert [each.version for each in page.versions] == [2, 1, 0]
     assert page.next_token is None
 

@@ -23,12 +23,12 @@ from history.base import clock
 from history.entities import ENTITIES, PARTS
 from history.requests.worker_shares import expensive_view
 from history.timeline import (
-    ApplicationQuery,
     BadParameterError,
     Filters,
     Include,
     Order,
     Page,
+    Query,
     Reader,
 )
 
@@ -90,7 +90,7 @@ def _pages(
 ) -> Iterator[Page]:
     """The first page of each application."""
     for id in ids:
-        query = ApplicationQuery(id=id, filters=filters, page_size=most, include=CHANGES, **asked)
+        query = Query(id=id, filters=filters, page_size=most, include=CHANGES, **asked)
         with suppress(timeline.NotFoundError):
             yield timeline.page(reader, query)
 

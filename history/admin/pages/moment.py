@@ -70,7 +70,7 @@ def page(request: HttpRequest, reader: Reader, id: str) -> HttpResponse:
         "action": links.application_at(id),
         "now": not form.is_bound,
         "said": moment if compared else None,
-        "parts": [] if empty else _parts(reader, found, today),
+        "parts": [] if empty else _parts(found, today),
         "later": _later(found, today),
         **activity.of_timeline(reader, root(), id, days, found.members),
         "hidden": 0 if empty else found.unread,
@@ -101,18 +101,16 @@ def _all(found: ApplicationState) -> tuple[Version, ...]:
     return (*own, *found.children, *found.deleted)
 
 
-def _parts(
-    reader: Reader, found: ApplicationState, today: ApplicationState | None
-) -> list[dict[str, object]]:
+def _parts(found: ApplicationState, today: ApplicationState | None) -> list[dict[str, object]]:
     """today: what each is compared with; None where the page is of today."""
-    room, after = Room(), timeline.before_gaps(reader, found)
+    room = Room()
     now = {(each.entity.name, each.id): each for each in _all(today)} if today else {}
     same = shared((each.entity.name, _name(each), each.id) for each in _all(found))
     return [
         _part(each, room)
         | {"named": (each.entity.name, _name(each)) not in same}
         | _compared(each, now.get((each.entity.name, each.id)), room)
-        | _gap(after.get((each.entity, each.id)))
+        | _gap(found.following.get((each.entity, each.id)))
         for each in _all(found)
     ]
 

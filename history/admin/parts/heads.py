@@ -16,7 +16,6 @@ from history.documents.exactjson import Json
 from history.entities import BY_NAME, CHILDREN, PARTS, Entity, root
 from history.record import ChangeType
 from history.timeline import (
-    ApplicationQuery,
     ApplicationState,
     Page,
     Query,
@@ -76,9 +75,7 @@ def context(
 
 def versions(reader: Reader, entity: Entity, id: str, *, whole: bool, **asked: Any) -> Page:
     """A page of its versions; whole: of an application and its children. asked: as in Query."""
-    named = {"id": id, **asked}
-    query = ApplicationQuery(**named) if whole else Query(entity=entity, **named)
-    return timeline.page(reader, query)
+    return timeline.page(reader, Query(entity=None if whole else entity, id=id, **asked))
 
 
 def _facts(reader: Reader, newest: Version, last: Version) -> dict[str, object]:

@@ -14,7 +14,7 @@ from operator import itemgetter
 from typing import Any, Protocol, TypeAlias, TypeVar
 
 from history.entities import Entity
-from history.timeline.query import ApplicationQuery, Filters, Order, Query, Sort
+from history.timeline.query import Filters, Order, Query, Sort
 from history.timeline.sources.tables import Tables
 from history.versions import Key, Located, Named, Place, Read, VersionRow
 
@@ -52,16 +52,16 @@ class Merged:
     others: Sequence[Supplement]
     tables: Tables = field(default_factory=Tables)
 
-    def page(self, query: Query, after: Place | None, limit: int) -> Read:
+    def page(self, entity: Entity, query: Query, after: Place | None, limit: int) -> Read:
         # Before the page of the tables: a version that they get meanwhile is in one of the two.
-        theirs = self.only_others(query.entity, query.id)
-        read = self.tables.page(query, after, limit)
+        theirs = self.only_others(entity, query.id)
+        read = self.tables.page(entity, query, after, limit)
         if not theirs:
             return read
         stored = [key for *_, key in read.places]
         entries: dict[Key, VersionRow | None] = {
             key: row
-            for key, row in self.only_others(query.entity, query.id, stored).items()
+            for key, row in self.only_others(entity, query.id, stored).items()
             if key in theirs and fits(query.filters, row)
         }
         entries |= {key: None for *_, key in read.unread} | {row.key: row for row in read.rows}
@@ -70,7 +70,7 @@ class Merged:
         ordered = _after(entries, position, start, query.order, limit)
         end = next((at for at, key in enumerate(ordered) if entries[key] is None), len(ordered))
         found = [row for key in ordered[:end] if (row := entries[key]) is not None]
-        return Read(found, [(query.entity, query.id, key) for key in ordered[end:]])
+        return Read(found, [(entity, query.id, key) for key in ordered[end:]])
 
     def keys(self, entity: Entity, ids: Collection[str]) -> dict[str, list[Key]]:
         found = self.tables.keys(entity, ids)
@@ -110,7 +110,7 @@ class Merged:
         return found
 
     def of_application(
-        self, query: ApplicationQuery, after: Place | None, limit: int
+        self, query: Query, after: Place | None, limit: int
     ) -> tuple[list[Located], dict[Named, list[Key]]]:
         theirs = self._places(query)  # before the tables, as in page()
         found, keys = self.tables.of_application(query, after, limit)
@@ -160,7 +160,7 @@ class Merged:
             named for other in self.others for named in other.of_application(application)
         )
 
-    def _places(self, query: ApplicationQuery) -> list[Located]:
+    def _places(self, query: Query) -> list[Located]:
         """What only others have of an application, as far as it fits."""
         return [
             row.located

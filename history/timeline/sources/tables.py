@@ -11,13 +11,13 @@ from psycopg.types.numeric import Int4
 
 from history.database.prepared import Values
 from history.entities import CHILDREN, ENTITIES, PARTS, ROOT, Entity
-from history.timeline.query import AnyQuery, ApplicationQuery, Order, Query, Sort
+from history.timeline.query import Order, Query, Sort
 from history.timeline.sources import statements
 from history.timeline.sources.statements import sql
 from history.versions import FIRST, LAST, Key, Located, Named, Newest, Place, Read, VersionRow
 
 
-def _values(query: AnyQuery, after: Place | None, limit: int, *, by_time: bool = True) -> Values:
+def _values(query: Query, after: Place | None, limit: int, *, by_time: bool = True) -> Values:
     """The values of a page after this place; None: of the first one."""
     filters, order = query.filters, query.order
     start = LAST if order is Order.DESC else FIRST
@@ -53,14 +53,14 @@ class Tables:
     """What a source is asked: keys and rows of one kind or one application. No answer is masked,
     and no question refused."""
 
-    def page(self, query: Query, after: Place | None, limit: int) -> Read:
+    def page(self, entity: Entity, query: Query, after: Place | None, limit: int) -> Read:
         """Up to `limit` versions after a place (None to begin with), in display order; fewer where
         their documents are larger than READ_BYTES. The path filter is not applied."""
         by_time = query.sort is Sort.UPDATED_AT
         below = by_time and query.order is Order.DESC and not query.filters.by_row
-        text = statements.of_entity(query.entity, query.sort, query.order, below)
+        text = statements.of_entity(entity, query.sort, query.order, below)
         values = _values(query, after, limit, by_time=by_time)
-        return statements.read(query.entity, text, values)
+        return statements.read(entity, text, values)
 
     def keys(self, entity: Entity, ids: Collection[str]) -> dict[str, list[Key]]:
         """The keys of all versions of these entities, ascending. One that has none is not there."""
@@ -136,7 +136,7 @@ class Tables:
         return _by_entity((ENTITIES[kind], *row) for kind, *row in found)
 
     def of_application(
-        self, query: ApplicationQuery, after: Place | None, limit: int
+        self, query: Query, after: Place | None, limit: int
     ) -> tuple[list[Located], dict[Named, list[Key]]]:
         """Up to `limit` versions of an application and its children after a place (None to begin
         with), in display order; and of each entity among them the keys of all versions."""

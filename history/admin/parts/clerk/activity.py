@@ -17,7 +17,7 @@ from history.admin.parts.clerk.picture import DayBar, day_bars
 from history.entities import ENTITIES, Entity
 from history.models import ArchivedDay, SealedDay
 from history.record import ChangeType
-from history.timeline import ApplicationQuery, Filters, Query, Reader
+from history.timeline import Filters, Query, Reader
 from history.timeline.states import Members
 from history.versions import Key
 
@@ -101,11 +101,10 @@ def end_of(address: str) -> Callable[[date], str]:
 
 
 def _deleted(reader: Reader, entity: Entity, id: str, *, whole: bool) -> Iterable[Key]:
+    query = Query(id=id, filters=DELETED)
     if not whole:
-        query = Query(entity=entity, id=id, filters=DELETED)
-        return (row.key for row in reader.page(query, None, MOST_DELETED).rows)
-    merged = ApplicationQuery(id=id, filters=DELETED)
-    found, _keys = reader.of_application(merged, None, MOST_DELETED)
+        return (row.key for row in reader.page(entity, query, None, MOST_DELETED).rows)
+    found, _keys = reader.of_application(query, None, MOST_DELETED)
     return (key for _kind, _id, key in found)
 
 
