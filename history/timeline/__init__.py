@@ -38,7 +38,6 @@ from history.timeline.states import (
     differences,
     given_twice,
     masked_values,
-    twins,
     unmask,
     version,
 )

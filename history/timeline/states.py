@@ -5,7 +5,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import NamedTuple, TypeAlias
+from typing import TypeAlias
 
 from django.utils.translation import gettext as _
 
@@ -52,23 +52,6 @@ def version(
     if first is not None:
         reader.check_path([entity], first)
     return _chosen(reader, entity, id, [(number, made)], include, first)[0]
-
-
-class Twin(NamedTuple):
-    """One of the versions with one number. old: the store has another one, this is the old
-    service's."""
-
-    updated_at: datetime
-    old: bool
-
-
-def twins(reader: Reader, entity: Entity, id: str, number: int) -> list[Twin]:
-    """The versions with this number, by the time when they were made. Raises NoVersionError where
-    the store has nothing of this entity."""
-    document = Document.of(reader, entity, id)
-    found = [Twin(key.updated_at, old=False) for key in document.keys.of_version(number)]
-    theirs = [Twin(key.updated_at, old=True) for key in _old_twins(document, number)]
-    return sorted([*found, *theirs])
 
 
 def given_twice(
@@ -163,19 +146,11 @@ def _key_of(document: Document, number: int, made: datetime | None) -> Key:
     if not there:
         raise _no_version(document, number)
     key = Key(number, made) if made else there[-1]
-    if key not in there and key not in _old_twins(document, number):
+    if key not in there and key not in document.reader.old_keys(document.entity, document.id):
         text = _("version {n} of {kind} {id} made at {moment}")
         name = text.format(n=number, kind=document.entity.name, id=document.id, moment=made)
         raise absence.error(Absence.UNKNOWN, name, number)
     return key
-
-
-def _old_twins(document: Document, number: int) -> list[Key]:
-    """The key that the old service has of a version that the store has with other times: one or
-    none. The old service's clock gave the version another time."""
-    there = document.keys.of_version(number)
-    theirs = document.reader.old_keys(document.entity, document.id) if there else ()
-    return [key for key in theirs if key.version == number and key not in there]
 
 
 def _show(

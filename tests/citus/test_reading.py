@@ -80,7 +80,6 @@ ONE_SHARD: dict[str, Callable[[], object]] = {
         HOST, Query(entity=TASK, id="T1", filters=Filters(author="x"))
     ),
     "version": lambda: timeline.version(HOST, TASK, "T1", 1),
-    "twins": lambda: timeline.twins(HOST, TASK, "T1", 1),
     "compare": lambda: timeline.compare(HOST, TASK, "T1", 0, 2),
     "at": lambda: timeline.at(HOST, ROOT, "A1", at(15)),
     "at, of a child": lambda: timeline.at(HOST, TASK, "T1", at(1)),

@@ -15,7 +15,7 @@ from history.admin.parts.change_rows import change_rows, ordered
 from history.admin.parts.links import AFTER, row_pages, start_of
 from history.diff import BadPath, parse
 from history.entities import Entity
-from history.timeline import Comparison, Reader, Version
+from history.timeline import Reader, Version
 
 
 @may_view_history
@@ -27,7 +27,7 @@ def page(request: HttpRequest, reader: Reader, entity: Entity, id: str) -> HttpR
         return _ask_for_versions(request, reader, entity, id)
     made = [links.parse_moment(request.GET.get(name)) for name in (links.FROM_AT, links.TO_AT)]
     found = timeline.compare(reader, entity, id, old, new, *made)
-    twins = _twins(reader, found)
+    known = reader.keys(entity, [id]).get(id, ())
     count = sum(not one.technical for one in found.changes)
     start = start_of(request.GET.get(AFTER, ""), len(found.changes))
     path = _path(request)
@@ -59,7 +59,7 @@ def page(request: HttpRequest, reader: Reader, entity: Entity, id: str) -> HttpR
             "rows": shown.plain,
             "technical_rows": shown.technical,
             **row_pages(here, start, len(found.changes), _("Changes {first}–{last} of {count}")),
-            "twins": twins,
+            "twins": heads.other_versions(known, found.before, found.after),
             "swap_url": links.comparison(entity, id, _place(found.after), _place(found.before)),
             "count_text": ngettext("{n} change", "{n} changes", count).format(n=count),
         },
@@ -86,19 +86,3 @@ def _ask_for_versions(
 
 def _place(version: Version) -> tuple[int, datetime]:
     return version.version, version.updated_at
-
-
-def _twins(reader: Reader, found: Comparison) -> list[dict[str, object]]:
-    """The versions with one of the two numbers that are not shown."""
-    shown = {_place(found.before), _place(found.after)}
-    return [
-        twin
-        for number in sorted({number for number, _ in shown})
-        for twin in heads.other_versions(
-            reader,
-            found.after.entity,
-            found.after.id,
-            number,
-            [made for n, made in shown if n == number],
-        )
-    ]

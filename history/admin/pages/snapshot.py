@@ -29,8 +29,8 @@ def page(
     reason."""
     made = links.parse_moment(request.GET.get(links.AT))
     found = timeline.version(reader, entity, id, version, CHANGES, made)
-    twins = heads.other_versions(reader, entity, id, version, [found.updated_at])
     known = sorted(reader.keys(entity, [id]).get(id, ()))
+    twins = heads.other_versions(known, found)
     if "download" in request.GET:
         response = HttpResponse(
             indented(found.snapshot), content_type="application/json; charset=utf-8"

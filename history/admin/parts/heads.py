@@ -1,7 +1,6 @@
 """The head of a page: which entity this is, its title and its status."""
 
 from collections.abc import Collection, Iterator
-from datetime import datetime
 from typing import Any, Literal
 
 from django.contrib import admin
@@ -22,7 +21,7 @@ from history.timeline import (
     Reader,
     Version,
 )
-from history.versions import Named
+from history.versions import Key, Named
 
 OPEN_CHILDREN = 6
 CLIENT = "clientId"  # the key of the client's number among the kinds that come with Annals
@@ -166,31 +165,33 @@ def _tabs(entity: Entity, id: str, shown: TabName) -> list[tuple[str, str, bool]
     return [(text, url, name == shown) for name, text, url in tabs]
 
 
-def other_versions(
-    reader: Reader, entity: Entity, id: str, number: int, shown: Collection[datetime]
-) -> list[dict[str, object]]:
-    """The versions with a number that are not shown, the older ones first. compare_url: the older
-    and the younger one compared. old: it is the old service's. from_old: the one that is shown is.
-    """
-    twins = timeline.twins(reader, entity, id, number)
-    from_old = any(twin.old for twin in twins if twin.updated_at in shown)
+def other_versions(keys: Collection[Key], *shown: Version) -> list[dict[str, object]]:
+    """The versions with the numbers of these that are not shown, the older ones first. keys: all of
+    the entity. compare_url: the older and the younger one compared. old: it is the old service's.
+    from_old: the one that is shown is."""
     found: list[dict[str, object]] = []
-    for twin in twins:
-        if twin.updated_at in shown:
-            continue
-        times = sorted([twin.updated_at, *shown])
-        found.append(
-            {
-                "version": number,
-                "updated_at": twin.updated_at,
-                "url": links.snapshot(entity, id, number, twin.updated_at),
-                "compare_url": links.comparison(
-                    entity, id, (number, times[0]), (number, times[-1])
-                ),
-                "old": twin.old,
-                "from_old": from_old,
-            }
-        )
+    for number in sorted({each.version for each in shown}):
+        its = [each for each in shown if each.version == number]
+        here = [each.updated_at for each in its]
+        moments = {key.updated_at: False for key in keys if key.version == number}
+        moments |= {each.other_moment: True for each in its if each.other_moment}
+        for moment, old in sorted(moments.items()):
+            if moment in here:
+                continue
+            times = sorted([moment, *here])
+            entity, id = its[0].entity, its[0].id
+            found.append(
+                {
+                    "version": number,
+                    "updated_at": moment,
+                    "url": links.snapshot(entity, id, number, moment),
+                    "compare_url": links.comparison(
+                        entity, id, (number, times[0]), (number, times[-1])
+                    ),
+                    "old": old,
+                    "from_old": any(each.old for each in its),
+                }
+            )
     return found
 
 
