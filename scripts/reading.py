@@ -5,9 +5,9 @@ archive's reader and the rows that all of these give. Only the standard library 
 measures an older commit too.
 """
 
+import argparse
 import ast
 import re
-import sys
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -98,4 +98,7 @@ def main(root: Path) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1] if len(sys.argv) > 1 else Path(__file__).resolve().parents[1]))
+    asked = argparse.ArgumentParser(description=(__doc__ or "").partition(":")[0])
+    here = Path(__file__).resolve().parents[1]
+    asked.add_argument("root", type=Path, nargs="?", default=here, help="of the checkout")
+    main(asked.parse_args().root)

@@ -5,9 +5,9 @@ standard library, so it can also measure an older commit: `git worktree add /tmp
 then `python scripts/sizes.py /tmp/before`.
 """
 
+import argparse
 import ast
 import statistics
-import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
@@ -85,4 +85,7 @@ def main(root: Path) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1] if len(sys.argv) > 1 else Path(__file__).resolve().parents[1]))
+    asked = argparse.ArgumentParser(description=(__doc__ or "").partition(":")[0])
+    here = Path(__file__).resolve().parents[1]
+    asked.add_argument("root", type=Path, nargs="?", default=here, help="of the checkout")
+    main(asked.parse_args().root)
