@@ -41,12 +41,16 @@ class DemoHasher(PBKDF2PasswordHasher):
 
 
 class DemoLogins(ModelBackend):
-    """Names and passwords, in a demo. Django would make its query anew for each call of the API."""
+    """Names and passwords, in a demo. Django would make its query anew for each request."""
 
     def authenticate(self, _: Any, username: str = "", password: str = "") -> User | None:  # type: ignore[override]
         user = None if "\0" in username else login(username, by="username")
         known = user is not None and user.check_password(password)
         return user if known and self.user_can_authenticate(user) else None
+
+    def get_user(self, user_id: Any) -> User | None:
+        user = login(user_id)
+        return user if self.user_can_authenticate(user) else None
 
 
 class BreakGlassLogins(BaseBackend):
