@@ -167,7 +167,7 @@ class Composer:
             listed=listed.number,
             size=len(row.data) + len(dumps(patch)) + listed.size,
             old=row.old,
-            other_moment=self.reader.other_moment(row),
+            other_moment=self.reader.shown_old.other_moment(row),
         )
 
     @cached_property

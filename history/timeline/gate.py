@@ -50,6 +50,7 @@ _PATH_FAULTS = {
 # In the token of a page: which sources were read.
 OURS: Final = "ours"
 BOTH: Final = "both"
+_HIDDEN: Final = OldService()
 
 
 class Course(NamedTuple):
@@ -93,15 +94,15 @@ class Reader:
         return replace(self, alone=True, archive=archive)
 
     @property
-    def asks_old_service(self) -> bool:
-        """Whether versions of the old service are shown, too."""
-        return self.old.possible and not self.alone
+    def shown_old(self) -> OldService:
+        """The old service, as far as its versions are shown."""
+        return _HIDDEN if self.alone else self.old
 
     @property
     def _source(self) -> Source:
         # Of one version the first that has it counts.
         others: list[Supplement] = [self.archive] if self.archive else []
-        if self.asks_old_service:
+        if self.shown_old.possible:
             others.append(self.old)
         return Merged(others) if others else Tables()
 
@@ -170,7 +171,7 @@ class Reader:
         """As Tables.page."""
         found = self._source.page(entity, query, after, limit)
         named = (entity, query.id)
-        theirs = self.asks_old_service and self.old.of(*named)
+        theirs = self.shown_old.of(*named)
         if not found.rows or (theirs and need_to_know.applies(self.viewer)):
             self.confine(named)
         return Read(self._shown(entity, found.rows), found.unread)
@@ -223,7 +224,7 @@ class Reader:
     ) -> tuple[list[Located], dict[Named, list[Key]]]:
         """As Tables.of_application."""
         found, keys = self._source.of_application(query, after, limit)
-        if found or (self.asks_old_service and self.old.of_application(query.id)):
+        if found or self.shown_old.of_application(query.id):
             self._permit([query.id])
         self._confine(keys)
         return found, keys
@@ -252,30 +253,21 @@ class Reader:
 
     # The old service.
 
-    def want(self, entity: Entity | None, id: str) -> bool:
-        """As OldService.want, for what is shown."""
-        return not self.asks_old_service or self.old.want(entity, id)
-
     def follow(
         self, entity: Entity | None, id: str, page_token: str | None, mark: str | None
     ) -> Course:
         """The course of a page of an entity, or (None) of an application with its children. mark:
         of the token, if there is one."""
-        alone, possible = self.without_old_service(), self.asks_old_service
+        alone, possible = self.without_old_service(), self.shown_old.possible
         if possible and (page_token is None or mark == BOTH):
-            if self.want(entity, id):
+            if self.old.want(entity, id):
                 return Course(self, BOTH)
             return Course(alone, mark or OURS, waits=mark == BOTH)
         if page_token is not None and (mark or possible):
             self.old.missed()
         return Course(alone, mark)
 
-    def other_moment(self, row: VersionRow) -> datetime | None:
-        """As OldService.other_moment."""
-        return self.old.other_moment(row) if self.asks_old_service else None
-
-    # Keys alone, of an entity whose keys the reader has.
-
     def old_keys(self, entity: Entity, id: str) -> list[Key]:
-        """The keys of all versions that the old service has."""
-        return list(self.old.rows(entity, id)) if self.asks_old_service else []
+        """The keys of all versions that the old service has of an entity whose keys the reader
+        has."""
+        return list(self.shown_old.rows(entity, id))

@@ -147,7 +147,7 @@ class Document:
         """With its highest versions up to each of these numbers and moments, this many of each. The
         old service is asked too. One query. Raises NoVersionError where there is nothing of it."""
         if storable(id):
-            reader.want(entity, id)
+            reader.shown_old.want(entity, id)
             keys, rows = reader.newest(entity, id, below, count)
             if keys:
                 return cls(reader, entity, id, Keys(keys), rows)

@@ -251,7 +251,7 @@ def application_at(
     """
     if not storable(id):
         raise unknown(None, id)
-    reader.want(None, id)
+    reader.shown_old.want(None, id)
     members = members or reader.members(id)
     ordered = sorted(members, key=lambda its: (ENTITIES.index(its[0]), its[1]))
     there = {named: Keys(members[named]) for named in ordered[:most]}

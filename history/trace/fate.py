@@ -120,7 +120,7 @@ def of_version(reader: Reader, entity: Entity, id: str, number: int) -> Fate:
     entity can have. Up to nine queries. Raises what need_to_know.permit raises."""
     name = Name(entity.name, id, number)
     keys = reader.without_old_service().keys(entity, [id]).get(id, [])
-    answered = bool(keys) or reader.want(entity, id)
+    answered = bool(keys) or reader.shown_old.want(entity, id)
     reader.viewer.look.read(reader.confine((entity, id)))
     if not answered:
         need_to_know.undecided(reader.viewer)
