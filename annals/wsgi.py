@@ -30,14 +30,15 @@ from annals.handling import Utf8Request  # noqa: E402
 from history.database import privileges, session  # noqa: E402
 from ingest.store.session import connect  # noqa: E402
 
-# Only statements of the web have a limit: commands may take long.
+# Only statements of the web have a limit: commands may take long. And they look up some rows in each
+# day, for which a server that expects slow jumps on its disk would read small days whole.
 _options = connections["default"].settings_dict["OPTIONS"]
 _limit_ms = settings.ANNALS.request_seconds * 1000
 _options["options"] = " ".join(
     (
         session.options(LIMITS[WEB].settings),
         _options["options"],
-        session.options({"statement_timeout": f"{_limit_ms}"}),
+        session.options({"statement_timeout": f"{_limit_ms}", "random_page_cost": "1.1"}),
     )
 )
 if not settings.ANNALS.demo:
