@@ -30,8 +30,8 @@ from annals.handling import Utf8Request  # noqa: E402
 from history.database import privileges, session  # noqa: E402
 from ingest.store.session import connect  # noqa: E402
 
-# Only statements of the web have a limit: commands may take long. And they look up some rows in each
-# day, for which a server that expects slow jumps on its disk would read small days whole.
+# Only statements of the web have a limit: commands may take long. And they look up a few rows in
+# each day, for which a server that expects slow jumps on its disk would read small days whole.
 _options = connections["default"].settings_dict["OPTIONS"]
 _limit_ms = settings.ANNALS.request_seconds * 1000
 _options["options"] = " ".join(
