@@ -264,9 +264,9 @@ def application_at(
     parts: list[Version] = []
     missing: list[MissingPart] = []
     after: dict[Named, Version] = {}
-    budget, gone = Budget(), {(*named, key) for named, key in current.items()}
+    budget, gone = Budget(), set(current)
     for pairs in batches(reader, wanted, there):
-        gone -= {pair.row.located for pair in pairs}
+        gone -= {pair.named for pair in pairs if pair.row.key == current.get(pair.named)}
         later = [pair for pair in pairs if pair.row.key == following.get(pair.named)]
         for part in compose.versions(reader, later, frozenset()):
             after[part.entity, part.id] = part.without_snapshot()
@@ -278,7 +278,7 @@ def application_at(
         first = [pair for pair in its if pair.named in lowest]
         whys = [(*pair.named, absence.before(reader, pair, moment)) for pair in first]
         missing += [MissingPart(entity, part, why) for entity, part, why in whys if why]
-    missing += [MissingPart(entity, part, Absence.REMOVED) for entity, part, _key in gone]
+    missing += [MissingPart(*named, Absence.REMOVED) for named in current if named in gone]
     if not parts:
         raise _nothing(id, bool(there), missing)
     children = [part for part in parts if not part.entity.root]

@@ -23,7 +23,7 @@ from history.timeline import (
     Query,
     absence,
 )
-from history.versions import CLOCK_TOLERANCE
+from history.versions import CLOCK_TOLERANCE, Key
 from tests.db.screens import A1, text
 from tests.db.store import HOST, T0, Store, minute
 
@@ -157,6 +157,9 @@ def test_a_child_whose_version_of_then_was_removed_is_named(store: Store) -> Non
         (PERSON, "P3", Absence.UNKNOWN),
         (PERSON, "P6", Absence.NEVER_ARRIVED),
     ]
+    members = found.members | {(ROOT, f"R{n}"): [Key(0, minute(1))] for n in range(9)}  # gone
+    found = timeline.application_at(HOST, "A1", minute(30), members=members)
+    assert [part.id for part in found.missing[3:]] == [f"R{n}" for n in range(9)]
     assert timeline.application_at(HOST, "A1", minute(90)).missing == ()
 
 
