@@ -98,10 +98,12 @@ def test_another_clock_is_one_version_and_both_are_seen(
     assert "В прежней системе у этой версии другое время" in page
     snapshot = support.get("/admin/history/product-instance/A1/versions/4/")
     assert "В прежней системе у версии 4 другое время" in text(snapshot)
-    moment = four["fallbackUpdatedAt"]
-    theirs = support.get("/admin/history/product-instance/A1/versions/4/", {"at": moment})
+    address, moment = "/admin/history/product-instance/A1/versions/4/", four["fallbackUpdatedAt"]
+    theirs = support.get(address, {"at": moment})
     assert "Это версия 4 из прежней системы" in text(theirs)
     assert "old 4" in text(theirs)
+    store.add("A1", 4, {}, minute(4.5))  # now it is the store's
+    assert "Номер 4 есть и у другой" in text(support.get(address, {"at": four["updatedAt"]}))
 
 
 def test_a_page_of_the_old_service_may_have_only_a_twin(half: OldService, support: Client) -> None:

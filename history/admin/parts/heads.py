@@ -173,8 +173,8 @@ def other_versions(keys: Collection[Key], *shown: Version) -> list[dict[str, obj
     for number in sorted({each.version for each in shown}):
         its = [each for each in shown if each.version == number]
         here = [each.updated_at for each in its]
-        moments = {key.updated_at: False for key in keys if key.version == number}
-        moments |= {each.other_moment: True for each in its if each.other_moment}
+        moments = {each.other_moment: True for each in its if each.other_moment}
+        moments |= {key.updated_at: False for key in keys if key.version == number}
         for moment, old in sorted(moments.items()):
             if moment in here:
                 continue
