@@ -162,11 +162,13 @@ def test_a_trace_names_the_old_service(half: OldService, support: Client) -> Non
     assert found["why"] == "Version 1 is in the old system only."
 
 
-def test_a_child_of_nobody_is_not_shown(old: OldService, support: Client) -> None:
+def test_a_child_of_nobody_is_not_shown(old: OldService, store: Store, support: Client) -> None:
     old.add("R1", 0, {"fullName": "x"}, minute(0), kind=PERSON.name)
-    answer = support.get("/api/v1/history/participant-role/R1")
-    assert answer.status_code == 404
-    assert answer.headers["X-Annals-Fallback"] == "failed"
+    answer = support.get(child := "/api/v1/history/participant-role/R1")
+    assert (answer.status_code, answer.headers["X-Annals-Fallback"]) == (404, "failed")
+    for minutes, application in ((1, "A1"), (2, "A2")):
+        store.add("R1", 0, {}, minutes, entity=PERSON, application=application)
+    assert "fallbackUpdatedAt" not in get(support, child)["history"][0]
 
 
 def test_who_looked_is_in_the_journal(half: OldService, support: Client) -> None:

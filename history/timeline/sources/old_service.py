@@ -123,9 +123,14 @@ class OldService:
         )
 
     def other_moment(self, row: VersionRow) -> datetime | None:
-        """When the old service has this version, if at another moment."""
+        """When the old service has this version, if at another moment; of a child, if it is known
+        whose version that is."""
         theirs = self.of(row.entity, row.id).get(row.version)
-        return None if theirs is None or theirs.updated_at == row.updated_at else theirs.updated_at
+        if theirs is None or theirs.updated_at == row.updated_at:
+            return None
+        named = theirs.entity.parent is None or theirs.product_instance_id
+        shown = named or theirs.key in self.rows(row.entity, row.id)
+        return theirs.updated_at if shown else None
 
     def root_documents(self, applications: Collection[str]) -> dict[str, Json]:
         """As need_to_know.Documents. The old service is asked also where the answer is of the store
