@@ -131,8 +131,8 @@ def _chosen(
     first: str | None = None,
 ) -> list[Version]:
     """The versions with these numbers and moments, chosen and refused as by version(). One
-    query."""
-    below = [Key(number, made or LAST.updated_at) for number, made in wanted]
+    query. A number may be larger than any that can be stored."""
+    below = [Key(min(number, LAST.version), made or LAST.updated_at) for number, made in wanted]
     document = Document.of(reader, entity, id, below, 2)
     return _show(document, [_key_of(document, *each) for each in wanted], include, first)
 

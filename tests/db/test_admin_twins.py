@@ -82,6 +82,10 @@ def test_both_are_compared(twins: Store, support: Client) -> None:
     assert "есть и у другой версии" not in text(compared)
     (swapped,) = links(compared.content.decode(), "fromAt=")
     assert "Процентная ставка younger older" in text(support.get(swapped))
+    twins.add("A1", 6, {"rate": "middle"}, 40)
+    for address in (both, A1):
+        third = links(support.get(address).content.decode(), "to=6")[-1]
+        assert "Процентная ставка middle younger" in text(support.get(third))
 
 
 def test_a_card_is_compared_with_the_newest(twins: Store, support: Client) -> None:
@@ -106,14 +110,9 @@ def test_the_value_of_the_shown_twin_is_unmasked(twins: Store, client: Client) -
     FieldLabel.objects.create(entity="", path="/rate", russian="Ставка", sensitive=True)
     labels.forget()
     client.force_login(User.objects.get(username="privacy"))
-    for address, value in zip(
-        sixes(client.get(A1)),
-        ("younger", "older"),
-        strict=True,
-    ):
+    for address, value in zip(sixes(client.get(A1)), ("younger", "older"), strict=True):
         page = client.get(address).content.decode()
         (unmask,) = links(page, "/unmask/")
-        form = {"path": "/rate", "reason": "complaint 17"}
-        answer = client.post(unmask, form)
+        answer = client.post(unmask, {"path": "/rate", "reason": "complaint 17"})
         assert value in text(answer)
         assert address.removesuffix(JSON) in links(answer.content.decode(), "/versions/6/")

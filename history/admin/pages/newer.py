@@ -20,12 +20,12 @@ def page(request: HttpRequest, reader: Reader, entity: Entity, id: str) -> HttpR
     since = links.parse_moment(request.GET.get(links.SINCE))
     if since is None or (entity, id) not in heads.opened(request):
         raise Http404
-    filters = Filters(since=since + timedelta(microseconds=1))
     try:
+        filters = Filters(since=since + timedelta(microseconds=1))
         whole = links.WHOLE in request.GET
         asked = {"filters": filters, "page_size": MOST, "include": frozenset()}
         found = heads.versions(reader, entity, id, whole=whole, **asked)
-    except timeline.NotFoundError:
+    except (timeline.NotFoundError, OverflowError):  # after the last moment there is nothing
         return JsonResponse({"text": ""})
     n = len(found.versions)
     text = ngettext("{n} newer version: show", "{n} newer versions: show", n)

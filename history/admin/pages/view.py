@@ -18,6 +18,7 @@ from history.admin.site.access import PERMISSION
 from history.entities import ENTITIES, Entity, root
 from history.masking.viewer import may
 from history.need_to_know import NeedToKnowError, RuleFailedError
+from history.record import MAX_VERSION
 from history.requests import accesses, worker_shares
 from history.timeline import Absence, NotFoundError, Reader
 from history.timeline.query import storable
@@ -71,7 +72,7 @@ def _not_found(
     head = {"title": f"{title(entity)} {id}", "hide_finder": True}
     fate: Sequence[str] = ()
     if number is not None:
-        found = trace.of_version(reader, entity, id, number)
+        found = trace.of_version(reader, entity, id, min(number, MAX_VERSION))
         known = found.state not in (State.UNKNOWN, State.STORED)
         known = known and reason.why is not Absence.ARCHIVED
         why = "" if known else _version_note(number, reason.why)

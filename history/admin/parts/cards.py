@@ -184,11 +184,12 @@ def _snapshot(version: Version, fields: Fields) -> Sequence[Item]:
 
 
 def _twins(version: Version, times: Sequence[datetime]) -> str:
-    """The comparison of the versions that have the same number; empty where there is one."""
+    """The comparison with the youngest version of its number, of that with the oldest; or empty."""
     if not times:
         return ""
-    number = version.version
-    return links.comparison(version.entity, version.id, (number, times[0]), (number, times[-1]))
+    number, made = version.version, version.updated_at
+    older = times[0] if made == times[-1] else made
+    return links.comparison(version.entity, version.id, (number, older), (number, times[-1]))
 
 
 def _rest(version: Version, rows: ChangeRows, path: str | None) -> str:

@@ -167,7 +167,7 @@ def _tabs(entity: Entity, id: str, shown: TabName) -> list[tuple[str, str, bool]
 
 def other_versions(keys: Collection[Key], *shown: Version) -> list[dict[str, object]]:
     """The versions with the numbers of these that are not shown, the older ones first. keys: all of
-    the entity. compare_url: the older and the younger one compared. old: it is the old service's.
+    the entity. compare_url: it and the last of these compared. old: it is the old service's.
     from_old: the one that is shown is."""
     found: list[dict[str, object]] = []
     for number in sorted({each.version for each in shown}):
@@ -178,16 +178,14 @@ def other_versions(keys: Collection[Key], *shown: Version) -> list[dict[str, obj
         for moment, old in sorted(moments.items()):
             if moment in here:
                 continue
-            times = sorted([moment, *here])
+            older, newer = sorted([moment, here[-1]])
             entity, id = its[0].entity, its[0].id
             found.append(
                 {
                     "version": number,
                     "updated_at": moment,
                     "url": links.snapshot(entity, id, number, moment),
-                    "compare_url": links.comparison(
-                        entity, id, (number, times[0]), (number, times[-1])
-                    ),
+                    "compare_url": links.comparison(entity, id, (number, older), (number, newer)),
                     "old": old,
                     "from_old": any(each.old for each in its),
                 }
