@@ -1,5 +1,6 @@
 """The timeline pages: of one entity, and of an application with its children."""
 
+import re
 from dataclasses import dataclass
 from typing import Any
 
@@ -40,9 +41,9 @@ class ShownTimeline:
 def page(request: HttpRequest, reader: Reader, entity: Entity, id: str) -> HttpResponse:
     """One entity's versions, newest first; 404 with a reason where there is nothing. ?version=
     leads to the page of this number."""
-    number = links.number(request.GET.get("version", ""))
-    if number is not None:
-        return redirect(links.snapshot(entity, id, number))
+    number = request.GET.get("version", "")
+    if re.fullmatch(r"[0-9]{1,40}", number):  # also one that no version can have
+        return redirect(links.snapshot(entity, id, int(number)))
     return _respond(request, reader, ShownTimeline(entity, id))
 
 
