@@ -281,6 +281,7 @@ def application_at(
     missing += [MissingPart(*named, Absence.REMOVED) for named in current if named in gone]
     if not parts:
         raise _nothing(id, bool(there), missing)
+    parts.sort(key=lambda part: not part.entity.root and part.type is ChangeType.DELETE)
     children = [part for part in parts if not part.entity.root]
     return ApplicationState(
         application=next((part for part in parts if part.entity.root), None),
