@@ -246,8 +246,7 @@ def application_at(
 
     A child counts where its version of that moment names the application; one without such a
     version where its lowest version does. One query for all keys, then one for the documents, more
-    where these are large. Raises NoVersionError where the application did not exist, and
-    OlderThanRetentionError where nothing is left of then.
+    where these are large. Raises NoVersionError where it did not exist, OlderThanRetentionError.
     """
     if not storable(id):
         raise unknown(None, id)
