@@ -34,6 +34,7 @@ class OldService:
         self._missed = False
         # Of each entity, by the number of the version.
         self._versions: defaultdict[Named, dict[int, VersionRow]] = defaultdict(dict)
+        self._owners: dict[Named, set[str]] = {}  # by the tables, where they were asked
 
     @property
     def possible(self) -> bool:
@@ -104,7 +105,9 @@ class OldService:
         if entity.parent is None or all(row.product_instance_id for row in found):
             return {row.key: row for row in found}
         named = {row.product_instance_id for row in found if row.product_instance_id}
-        known = named | Tables().owners(entity, [id]).get(id, set())
+        if (entity, id) not in self._owners:
+            self._owners[entity, id] = Tables().owners(entity, [id]).get(id, set())
+        known = named | self._owners[entity, id]
         owner = known.pop() if len(known) == 1 else None
         if owner is None:
             self.missed()
