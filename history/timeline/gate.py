@@ -50,6 +50,7 @@ _PATH_FAULTS = {
 # In the token of a page: which sources were read.
 OURS: Final = "ours"
 BOTH: Final = "both"
+# What readers see who must not see the old service: none, which is never asked.
 _HIDDEN: Final = OldService()
 
 

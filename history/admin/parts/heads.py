@@ -172,6 +172,7 @@ def other_versions(keys: Collection[Key], *shown: Version) -> list[dict[str, obj
     found: list[dict[str, object]] = []
     for number in sorted({each.version for each in shown}):
         its = [each for each in shown if each.version == number]
+        entity, id, from_old = its[0].entity, its[0].id, any(each.old for each in its)
         here = [each.updated_at for each in its]
         moments = {each.other_moment: True for each in its if each.other_moment}
         moments |= {key.updated_at: False for key in keys if key.version == number}
@@ -179,7 +180,6 @@ def other_versions(keys: Collection[Key], *shown: Version) -> list[dict[str, obj
             if moment in here:
                 continue
             older, newer = sorted([moment, here[-1]])
-            entity, id = its[0].entity, its[0].id
             found.append(
                 {
                     "version": number,
@@ -187,7 +187,7 @@ def other_versions(keys: Collection[Key], *shown: Version) -> list[dict[str, obj
                     "url": links.snapshot(entity, id, number, moment),
                     "compare_url": links.comparison(entity, id, (number, older), (number, newer)),
                     "old": old,
-                    "from_old": any(each.old for each in its),
+                    "from_old": from_old,
                 }
             )
     return found
