@@ -19,7 +19,7 @@ from history.admin.parts.headline import headline
 from history.admin.parts.links import PAGE, pages
 from history.base import clock
 from history.entities import PARTS, Entity, root
-from history.requests.worker_shares import expensive_view
+from history.requests.worker_shares import expensive, expensive_view
 from history.timeline import Include, Page, Reader, Version
 from history.timeline.states import Members
 
@@ -57,6 +57,14 @@ def application(request: HttpRequest, reader: Reader, id: str) -> HttpResponse:
 def _respond(request: HttpRequest, reader: Reader, source: ShownTimeline) -> HttpResponse:
     kinds = PARTS if source.whole else [source.entity]
     form = FilterForm(request.GET, kinds=kinds)
+    # A filter by field reads the whole history; a file is made of all that the page folds away.
+    with expensive(form.filters().path is not None or take_away.AS in request.GET):
+        return _answer(request, reader, source, form)
+
+
+def _answer(
+    request: HttpRequest, reader: Reader, source: ShownTimeline, form: FilterForm
+) -> HttpResponse:
     token = request.GET.get(PAGE) or None
     found, token, notes = _read(reader, source, form, token)
     wrong = form.refused and not form.applied  # nothing is shown

@@ -19,7 +19,7 @@ from history.entities import ENTITIES, Entity, root
 from history.masking.viewer import may
 from history.need_to_know import NeedToKnowError, RuleFailedError
 from history.record import MAX_VERSION
-from history.requests import accesses, worker_shares
+from history.requests import accesses
 from history.timeline import Absence, NotFoundError, Reader
 from history.timeline.query import storable
 from history.trace import State
@@ -40,14 +40,13 @@ def may_view_history(
         if not may(request.user, PERMISSION):
             raise PermissionDenied
         try:
-            with worker_shares.of_login(request.user.pk):
-                reader = timeline.of_request(request.user, accesses.of(request))
-                try:
-                    return view(request, reader, *args, **kwargs)
-                except timeline.NotFoundError as error:
-                    place: dict[str, Any] = {**kwargs}
-                    entity = place.get("entity") or root()
-                    return _not_found(request, reader, entity, place["id"], error)
+            reader = timeline.of_request(request.user, accesses.of(request))
+            try:
+                return view(request, reader, *args, **kwargs)
+            except timeline.NotFoundError as error:
+                place: dict[str, Any] = {**kwargs}
+                entity = place.get("entity") or root()
+                return _not_found(request, reader, entity, place["id"], error)
         except (NeedToKnowError, RuleFailedError) as error:
             return _refused(request, error)
 

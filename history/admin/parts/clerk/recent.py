@@ -16,7 +16,7 @@ from history.base import clock
 from history.base.signals import looks_back
 from history.entities import BY_NAME
 from history.need_to_know import NeedToKnowError, RuleFailedError
-from history.requests import accesses, worker_shares
+from history.requests import accesses
 from history.timeline import Include, Reader
 from history.versions import Named
 
@@ -31,12 +31,11 @@ def of_login(request: HttpRequest) -> dict[str, object]:
     opened, look = _opened(request), accesses.of(request)
     look.listed = bool(opened)
     reader = timeline.of_request(request.user, look)
-    with worker_shares.of_login(request.user.pk):
-        newest, before = opened[:MOST], opened[MOST:]
-        lines = {each: line for each in newest if (line := _line(reader, each))}
-        client = _client(reader, next(iter(lines))) if lines else None
-        shown = timeline.visible(reader, before)
-        documents = timeline.documents(reader, shown)
+    newest, before = opened[:MOST], opened[MOST:]
+    lines = {each: line for each in newest if (line := _line(reader, each))}
+    client = _client(reader, next(iter(lines))) if lines else None
+    shown = timeline.visible(reader, before)
+    documents = timeline.documents(reader, shown)
     others = [
         (title(its), id, headline(documents.get((its, id))) or id, links.landing(its, id))
         for its, id in before
