@@ -183,14 +183,17 @@ def test_share_gives_next_place_to_login_with_fewest(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(worker_shares, "WAIT_S", 30.0)
     share = Share(4)
     got: list[object] = []
-    with ExitStack() as waiting, ExitStack() as others, taken(share, "a"), taken(share, "b"):
-        for owner in ("a", "b"):
+    with ExitStack() as waiting, ExitStack() as one, ExitStack() as others:
+        for owner in ("a", "a", "b"):
             others.enter_context(taken(share, owner))
+        one.enter_context(taken(share, "b"))
         for owner in ("a", "b", "a", "colleague"):
             waiting.enter_context(queued(share, owner, got))
+        one.close()
+        until(lambda: bool(got), "one had a place")
+        assert got[0] == "colleague"
         others.close()
         until(lambda: len(got) == 4, "all had a place")
-        assert got[0] == "colleague"
 
 
 def test_full_queue_makes_room_for_login_with_fewer_requests(
@@ -199,16 +202,19 @@ def test_full_queue_makes_room_for_login_with_fewer_requests(
     monkeypatch.setattr(worker_shares, "WAIT_S", 30.0)
     share = Share(4, 4)
     got: list[object] = []
-    with ExitStack() as waiting, ExitStack() as places:
-        for owner in ("a", "a", "b", "b"):
+    with ExitStack() as waiting, ExitStack() as one, ExitStack() as places:
+        for owner in ("a", "a", "b"):
             places.enter_context(taken(share, owner))
+        one.enter_context(taken(share, "b"))
         for owner in ("a", "a", "b", "b"):
             waiting.enter_context(queued(share, owner, got))
         waiting.enter_context(queued(share, "colleague", got))
         assert got == [("refused", "b")]
+        one.close()
+        until(lambda: len(got) > 1, "one had a place")
+        assert got[1] == "colleague"
         places.close()
         until(lambda: len(got) == 5, "all others had a place")
-    assert got[1] == "colleague"
     assert sorted(map(str, got[2:])) == ["a", "a", "b"]
 
 
