@@ -15,7 +15,7 @@ from history.admin.parts import gaps, heads, links
 from history.admin.parts.cards import CardBuilder, folded, title
 from history.admin.parts.clerk import activity, take_away
 from history.admin.parts.filter_form import FilterForm, by_name
-from history.admin.parts.headline import headline
+from history.admin.parts.headline import for_titles, headline
 from history.admin.parts.links import PAGE, pages
 from history.base import clock
 from history.entities import PARTS, Entity, root
@@ -200,7 +200,7 @@ def _read(
 def _newest(reader: Reader, source: ShownTimeline) -> Version | None:
     """The newest version, for the head of the page; None where the store has only children."""
     try:
-        return timeline.newest(reader, source.entity, source.id)
+        return timeline.newest(for_titles(reader), source.entity, source.id)
     except timeline.NotFoundError:
         return None
 
@@ -211,7 +211,7 @@ def _last(reader: Reader, source: ShownTimeline, first: Page | None) -> Version 
     if not source.whole:
         return None
     asked: dict[str, Any] = {"whole": True, "page_size": 1, "include": frozenset()}
-    page = first or heads.versions(reader, source.entity, source.id, **asked)
+    page = first or heads.versions(for_titles(reader), source.entity, source.id, **asked)
     return next((each for each in page.versions[:1] if each.entity.parent), None)
 
 
@@ -222,7 +222,9 @@ def _children(
     if not shown:
         return {}, None
     try:
-        found = timeline.application_at(reader, source.id, clock.now(), heads.MOST_PARTS)
+        found = timeline.application_at(
+            for_titles(reader), source.id, clock.now(), heads.MOST_PARTS
+        )
     except timeline.NotFoundError:
         return {}, None
     return {"children": heads.children(reader, found), "hidden": found.unread}, found.members

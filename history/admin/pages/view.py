@@ -14,6 +14,7 @@ from django.utils.translation import gettext as _
 from history import complete_to, timeline, trace
 from history.admin.parts import gaps, heads
 from history.admin.parts.cards import title
+from history.admin.parts.headline import for_titles
 from history.admin.site.access import PERMISSION
 from history.entities import ENTITIES, Entity, root
 from history.masking.viewer import may
@@ -78,7 +79,8 @@ def _not_found(
         if found.state is not State.STORED:  # the number is stored, of another moment
             fate = gaps.said(found)[0 if known else 1 :]
         with suppress(NotFoundError):  # retention removes the others too
-            newest, name = timeline.newest(reader, entity, id), _("version {n}").format(n=number)
+            newest = timeline.newest(for_titles(reader), entity, id)
+            name = _("version {n}").format(n=number)
             head = heads.context(request, reader, entity, id, newest, name=name)
     else:
         why = _(

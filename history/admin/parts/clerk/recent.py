@@ -11,16 +11,18 @@ from history.admin.parts import heads, links
 from history.admin.parts.cards import fields_of, kind_text, title
 from history.admin.parts.clerk import sentences
 from history.admin.parts.found import make_groups
-from history.admin.parts.headline import headline, status
+from history.admin.parts.headline import for_titles, headline, status
 from history.base import clock
 from history.base.signals import looks_back
 from history.entities import BY_NAME
 from history.need_to_know import NeedToKnowError, RuleFailedError
 from history.requests import accesses
-from history.timeline import Include, Reader
+from history.timeline import Include, Reader, Version
 from history.versions import Named
 
 MOST = 6  # that have a line; the others are links
+# A line says what changed in documents up to this size; to compare larger ones takes too long.
+COMPARED_BYTES = 256 * 1024
 CHANGES = frozenset({Include.CHANGES})
 
 
@@ -30,7 +32,7 @@ def of_login(request: HttpRequest) -> dict[str, object]:
     number is known. Only what the login may see."""
     opened, look = _opened(request), accesses.of(request)
     look.listed = bool(opened)
-    reader = timeline.of_request(request.user, look)
+    reader = for_titles(timeline.of_request(request.user, look))
     newest, before = opened[:MOST], opened[MOST:]
     lines = {each: line for each in newest if (line := _line(reader, each))}
     client = _client(reader, next(iter(lines))) if lines else None
@@ -60,9 +62,10 @@ def _line(of_page: Reader, place: Named) -> dict[str, object] | None:
     reader = replace(of_page, viewer=viewer)
     line: dict[str, object] = {"id": id, "kind": title(entity), "url": links.landing(entity, id)}
     try:
-        asked = {"page_size": 1, "include": CHANGES}
+        asked = {"page_size": 1, "include": frozenset()}
         [last] = heads.versions(reader, entity, id, whole=entity.root, **asked).versions
         newest = timeline.newest(reader, entity, id)
+        last = _with_changes(reader, last)
     except timeline.NotFoundError:
         return line
     except (NeedToKnowError, RuleFailedError):
@@ -79,6 +82,17 @@ def _line(of_page: Reader, place: Named) -> dict[str, object] | None:
         "what": sentences.change(plain[0]) if plain else kind_text(last.type),
         "more": max(0, len(plain) - 1),
     }
+
+
+def _with_changes(reader: Reader, version: Version) -> Version:
+    """Return the version with its changes, or as it is where the documents are large."""
+    entity, id = version.entity, version.id
+    if version.previous_version is None:
+        return version
+    if reader.newest_bytes(entity, id, COMPARED_BYTES) > COMPARED_BYTES:
+        return version
+    whole = replace(reader, fields=None)
+    return timeline.version(whole, entity, id, version.version, CHANGES, version.updated_at)
 
 
 def _client(reader: Reader, place: Named) -> dict[str, object] | None:
