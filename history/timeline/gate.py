@@ -92,6 +92,10 @@ class Reader:
         Nothing that is compared may be read so."""
         return replace(self, fields=fields)
 
+    def without_documents(self) -> Reader:
+        """Return the same reader, to whom documents are empty: for who changed them, and when."""
+        return replace(self, fields=())
+
     def without_old_service(self) -> Reader:
         """The same reader, to whom the old service is hidden."""
         return replace(self, alone=True)

@@ -105,7 +105,7 @@ def _nearest(
     reader: Reader, ids: Sequence[str], number: str, monday: datetime
 ) -> list[tuple[datetime, str]]:
     """Time and address of the week of the last change before a week, and of the first one after."""
-    reader, nothing = for_titles(reader), frozenset[Include]()  # only the moments are shown
+    reader, nothing = reader.without_documents(), frozenset[Include]()
     before = _pages(reader, ids, Filters(until=monday), 1, nothing)
     after = _pages(reader, ids, Filters(since=monday + WHOLE_WEEK), 1, nothing, order=Order.ASC)
     found = [

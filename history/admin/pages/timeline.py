@@ -211,7 +211,7 @@ def _last(reader: Reader, source: ShownTimeline, first: Page | None) -> Version 
     if not source.whole:
         return None
     asked: dict[str, Any] = {"whole": True, "page_size": 1, "include": frozenset()}
-    page = first or heads.versions(for_titles(reader), source.entity, source.id, **asked)
+    page = first or heads.versions(reader.without_documents(), source.entity, source.id, **asked)
     return next((each for each in page.versions[:1] if each.entity.parent), None)
 
 

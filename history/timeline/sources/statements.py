@@ -72,6 +72,9 @@ _TEXT_OF_FIELDS = """(
     ) END
     FROM (SELECT jsonb_path_query_first(data, '$') AS document OFFSET 0) AS whole
 )"""
+# Without fields no large document is touched; a deletion that has none still says so.
+_TEXT_OF_NONE = """
+    CASE WHEN pg_column_size(data) < 32 THEN data::text WHEN data IS NOT NULL THEN '{}' END"""
 
 # Documents that one statement brings; the first one may be larger.
 READ_BYTES = 4 * 1024 * 1024
@@ -90,8 +93,7 @@ def together(asked: Sequence[Statement]) -> list[Rows]:
 
 
 @cache
-def _around(rows: str, whole: bool) -> str:
-    text = _TEXT if whole else _TEXT_OF_FIELDS.format(most=FIELD_BYTES)
+def _around(rows: str, text: str = _TEXT) -> str:
     return _BOUNDED.format(rows=rows, text=text)
 
 
@@ -100,8 +102,11 @@ def bounded(text: str, values: Values, fields: Fields = None) -> Statement:
     rows are for rows(). fields: the only ones of documents that are sent; a block is sent whole."""
     values = {**values, "bytes": Int4(READ_BYTES)}
     if fields is None:
-        return _around(text, whole=True), values
-    return _around(text, whole=False), {**values, "fields": list(fields)}
+        return _around(text), values
+    if not fields:
+        return _around(text, _TEXT_OF_NONE), values
+    some = _TEXT_OF_FIELDS.format(most=FIELD_BYTES)
+    return _around(text, some), {**values, "fields": list(fields)}
 
 
 def read(entity: Entity, text: str, values: Values, fields: Fields = None) -> Read:

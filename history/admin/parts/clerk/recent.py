@@ -37,7 +37,11 @@ def of_login(request: HttpRequest) -> dict[str, object]:
     lines = {each: line for each in newest if (line := _line(reader, each))}
     client = _client(reader, next(iter(lines))) if lines else None
     shown = timeline.visible(reader, before)
-    documents = timeline.documents(reader, shown)
+    documents = timeline.documents(reader, [*lines, *shown])
+    for named, line in lines.items():
+        line["title"] = headline(documents.get(named))
+        if line["has_document"]:
+            line["status"] = status(documents.get(named), fields_of(named[0]))
     others = [
         (title(its), id, headline(documents.get((its, id))) or id, links.landing(its, id))
         for its, id in before
@@ -56,11 +60,13 @@ def _opened(request: HttpRequest) -> list[Named]:
 
 
 def _line(of_page: Reader, place: Named) -> dict[str, object] | None:
-    """None where the rule of need-to-know hides it now."""
+    """All but the title and the status. None where the rule of need-to-know hides it now.
+    has_document: False where its newest version is a deletion without one, which has no status."""
     entity, id = place
     viewer = replace(of_page.viewer, look=accesses.Look())
-    reader = replace(of_page, viewer=viewer)
+    reader = replace(of_page, viewer=viewer).without_documents()
     line: dict[str, object] = {"id": id, "kind": title(entity), "url": links.landing(entity, id)}
+    line["has_document"] = True
     try:
         asked = {"page_size": 1, "include": frozenset()}
         [last] = heads.versions(reader, entity, id, whole=entity.root, **asked).versions
@@ -75,8 +81,7 @@ def _line(of_page: Reader, place: Named) -> dict[str, object] | None:
     of_page.viewer.look.read(viewer.look.applications)
     plain = [row for row in sentences.rows(last) if row.path]  # not of the whole document
     return line | {
-        "title": headline(newest.data),
-        "status": status(newest.data, fields_of(entity)),
+        "has_document": newest.data is not None,
         "at": last.updated_at,
         "who": heads.changed_by(last),
         "what": sentences.change(plain[0]) if plain else kind_text(last.type),
