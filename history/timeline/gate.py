@@ -257,9 +257,9 @@ class Reader:
         """As tables.newest_documents."""
         return self._shown(entity, tables.newest_documents(entity, ids, self.fields))
 
-    def newest_bytes(self, entity: Entity, id: str, most: int) -> int:
-        """As tables.newest_bytes, of an entity that the viewer was shown."""
-        return tables.newest_bytes(entity, id, most)
+    def newest_bytes(self, named: Collection[Named], most: int) -> dict[Named, int]:
+        """As tables.newest_bytes, of entities that the viewer was shown."""
+        return tables.newest_bytes(named, most)
 
     def newest_keys(self, entity: Entity, ids: Collection[str]) -> dict[str, Newest]:
         """As tables.newest_keys."""

@@ -146,8 +146,12 @@ def test_deletion_without_document_stays_one_when_only_titles_are_read(store: St
 def test_newest_bytes_are_above_the_limit_only_when_a_document_is(store: Store) -> None:
     store.add("A1", 0, {"text": "x" * 100_000}, 0)
     store.add("A1", 1, {"text": "y"}, 1)
-    assert 100_000 < HOST.newest_bytes(root(), "A1", 200_000) < 200_000
-    assert HOST.newest_bytes(root(), "A1", 50_000) > 50_000
+    assert 100_000 < newest_bytes("A1", 200_000) < 200_000
+    assert newest_bytes("A1", 50_000) > 50_000
     store.add("A1", 2, {"text": "y"}, 2)
-    assert HOST.newest_bytes(root(), "A1", 50_000) < 100
-    assert HOST.newest_bytes(root(), "B1", 50_000) == 0
+    assert newest_bytes("A1", 50_000) < 100
+    assert newest_bytes("B1", 50_000) == 0
+
+
+def newest_bytes(id: str, most: int) -> int:
+    return HOST.newest_bytes([(root(), id)], most)[root(), id]

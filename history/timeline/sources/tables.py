@@ -306,8 +306,9 @@ _NEWEST_BYTES = """
 """
 
 
-def newest_bytes(entity: Entity, id: str, most: int) -> int:
-    """Return how large the documents of the newest versions of an entity are; if they are larger
-    than `most`, any number above it. No large document is read."""
-    [(found,)] = statements.fetch(sql(_NEWEST_BYTES, entity), {"id": id, "most": Int4(most)})
-    return int(found)
+def newest_bytes(named: Collection[Named], most: int) -> dict[Named, int]:
+    """Return how large the documents of the newest versions of each of these entities are; for one
+    that has larger ones than `most`, any number above it. No large document is read."""
+    asked = [(sql(_NEWEST_BYTES, entity), {"id": id, "most": Int4(most)}) for entity, id in named]
+    found = statements.together(asked)
+    return {entity: int(size) for entity, [(size,)] in zip(named, found, strict=True)}
