@@ -9,12 +9,15 @@ import pytest
 from django.test import Client
 
 from history import timeline
+from history.daily import days
 from history.documents.fields import FIELD_BYTES, select_fields
 from history.documents.jsonb import to_store
 from history.entities import root
 from history.models import FieldLabel, SearchKey
+from history.packing import pack
 from history.record import ChangeType
 from history.timeline.sources.tables import newest_documents
+from tests.db.partitioned import raw
 from tests.db.screens import text
 from tests.db.store import HOST, T0, Store
 
@@ -155,3 +158,17 @@ def test_newest_bytes_are_above_the_limit_only_when_a_document_is(store: Store) 
 
 def newest_bytes(id: str, most: int) -> int:
     return HOST.newest_bytes([(root(), id)], most)[root(), id]
+
+
+def test_title_of_packed_document_is_read(tables: None) -> None:
+    with raw() as plain:
+        days.create(plain, root().table, T0.date())
+        store = Store()
+        for number in range(3):
+            store.add("A1", number, {"name": f"Ипотека {number}", "items": [number]}, number)
+        pack(plain, root(), T0.date())
+    reader = HOST.with_fields(FIELDS)
+    assert timeline.newest(reader, root(), "A1").data == {"name": "Ипотека 2"}
+    assert timeline.documents(reader, [(root(), "A1")]) == {(root(), "A1"): {"name": "Ипотека 2"}}
+    assert timeline.newest(HOST.without_documents(), root(), "A1").data == {}
+    assert HOST.newest_bytes([(root(), "A1")], 1_000)[root(), "A1"] > 0
