@@ -47,7 +47,9 @@ def test_every_class_of_the_glossary_exists() -> None:
     )
     classes = re.findall(r"class `(\w+)`", text)
     assert len(classes) >= 10
-    assert [name for name in classes if not re.search(rf"^class {name}\b", code, re.M)] == []
+    assert [
+        name for name in classes if not re.search(rf"^class {name}\b", code, re.MULTILINE)
+    ] == []
 
 
 def test_the_ways_lead_through_files_that_exist() -> None:
