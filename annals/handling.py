@@ -81,7 +81,8 @@ def _page(request: HttpRequest, why: Exception) -> HttpResponse:
         text = render_to_string("history/damaged.html", {"day": why.day}, request=None)
         return HttpResponse(text, status=500)
     name = "busy" if isinstance(why, BusyError) else "too_long"
-    page = HttpResponse(render_to_string(f"history/{name}.html", request=None), status=503)
+    context = {"own": getattr(why, "own", False)}
+    page = HttpResponse(render_to_string(f"history/{name}.html", context, request=None), status=503)
     if isinstance(why, BusyError):
         page.headers["Retry-After"] = str(errors.RETRY_SECONDS)
     return page

@@ -9,7 +9,8 @@ REGISTER: Final = Register("each web process")
 EXPENSIVE_REFUSED: Final = REGISTER.counter(
     "annals_expensive_questions_refused_total",
     "requests",
-    "Expensive questions that were refused because a web process was answering others.",
+    "Expensive questions that were refused because a web process was answering others, or as many"
+    " of the same login as one may have.",
 )
 FALLBACK_REQUESTS: Final = REGISTER.counter(
     "annals_fallback_requests_total",
@@ -22,7 +23,7 @@ LOGIN_REFUSED: Final = REGISTER.counter(
     "annals_login_share_refused_total",
     "requests",
     "Requests that were refused at once, because a web process was answering many others of the"
-    " same login, expensive ones among them.",
+    " same login, expensive or slow ones among them.",
 )
 NEED_TO_KNOW_REFUSALS: Final = REGISTER.counter(
     "annals_need_to_know_refusals_total",

@@ -129,6 +129,8 @@ def answer(error: Exception, context: Mapping[str, Any]) -> HttpResponse:
     message = str(error) if own else ""
     if isinstance(error, DamagedBlockError):
         message = str(MESSAGES[code]).format(day=error.day)
+    if isinstance(error, BusyError) and error.own:
+        message = str(_("this login asks too much at once; ask for less at a time, or try again"))
     if isinstance(error, exceptions.NotAuthenticated):
         message = str(_("nobody is logged in; log in, or send a token"))
     reader = getattr(context.get("view"), "reader", None)

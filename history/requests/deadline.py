@@ -16,15 +16,23 @@ class TooLongError(RuntimeError):
 
 class Work:
     """until: the time.monotonic() at which it ends. login: whose request it is, once that is known.
-    placed: whether it has a place among those that are expensive. also: called at each check."""
+    expensive: whether it has asked for a place among the expensive ones; placed: whether it has
+    one. also: called at each check."""
 
-    __slots__ = ("also", "login", "placed", "until")
+    __slots__ = ("also", "began", "expensive", "login", "placed", "until")
 
     def __init__(self, until: float = math.inf) -> None:
         self.until = until
+        self.began = time.monotonic()
         self.login: object = None
+        self.expensive = False
         self.placed = False
         self.also: Callable[[], None] | None = None
+
+    @property
+    def seconds(self) -> float:
+        """How long it has lasted."""
+        return time.monotonic() - self.began
 
     @property
     def over(self) -> bool:

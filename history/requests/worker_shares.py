@@ -1,8 +1,13 @@
-"""The share of a web process for expensive requests: those that read or compute much."""
+"""How the threads of one web process are shared between logins.
+
+Each limit holds in each process alone, with no word between processes: a login that has at most
+half of the places of every process has at most half of all places.
+"""
 
 import math
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import wraps
@@ -16,48 +21,137 @@ AT_ONCE: Final = 4  # of the 16 threads of a process
 WAIT_S: Final = 2.0
 # A question that has computed for this long is expensive, whatever it asks: sizes differ.
 CHEAP_S: Final = 0.1
-# Requests of a login that asks expensive questions, half of the threads of a process.
+# Requests of one login at a time, half of the threads of a process.
 MOST_BESIDE: Final = 8
+# A request that has lasted this long may last much longer, so no other one waits for its thread.
+QUICK_S: Final = 1.0
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
 
 class BusyError(RuntimeError):
-    """Other requests that are as expensive are being answered."""
+    """A request has no place among those that are being answered.
 
-    def __init__(self) -> None:
+    Args:
+        own: Whether the same login has all places that one login may have.
+    """
+
+    def __init__(self, *, own: bool = False) -> None:
         super().__init__("too many expensive requests at once")
+        self.own = own
+
+
+class _Waiter:
+    """A request that waits for a place. `called` is set when it has one, or is refused one."""
+
+    def __init__(self, owner: object) -> None:
+        self.owner = owner
+        self.has_place = False
+        self.called = threading.Event()
 
 
 class Share:
-    """At most `size` at a time; `waiting` more (unset: twice as many) wait, for WAIT_S at most."""
+    """Places that are taken for the time of a block, and a fair queue for them.
+
+    An owner has at most half of the places and half of the queue, also while nobody else wants
+    them: a block cannot be stopped when another owner comes. The next place goes to the owner with
+    the fewest, and among equal ones to the request that waits longest. A full queue makes room for
+    an owner with fewer requests: it refuses the newest one of the owner with most.
+
+    Args:
+        size: Blocks that run at a time.
+        waiting: Blocks that wait, each for `WAIT_S` at most; by default twice as many as run.
+    """
 
     def __init__(self, size: int, waiting: int | None = None) -> None:
-        places = size + (2 * size if waiting is None else waiting)
-        self._running = threading.Semaphore(size)
-        self._inside = threading.Semaphore(places)
+        self._size = size
+        self._waiting = 2 * size if waiting is None else waiting
+        self._held: Counter[object] = Counter()
+        self._queue: list[_Waiter] = []
+        self._lock = threading.Lock()
+
+    @property
+    def queued(self) -> int:
+        """How many blocks wait now."""
+        return len(self._queue)
 
     @contextmanager
-    def taken(self) -> Iterator[None]:
-        """The block is one of those that run. Raises BusyError."""
-        if not self._inside.acquire(blocking=False):
-            raise BusyError
+    def taken(self, owner: object = None) -> Iterator[None]:
+        """Run the block on a place of this owner. None: an owner of its own.
+
+        Raises:
+            BusyError: at once if the queue has no room, otherwise after `WAIT_S` at most.
+        """
+        waiter = _Waiter(_Alone() if owner is None else owner)
+        self._join(waiter)
+        waiter.called.wait(WAIT_S)
+        with self._lock:
+            if not waiter.has_place:
+                if waiter in self._queue:
+                    self._queue.remove(waiter)
+                raise self._refusal(waiter)
         try:
-            if not self._running.acquire(timeout=WAIT_S):
-                raise BusyError
-            try:
-                yield
-            finally:
-                self._running.release()
+            yield
         finally:
-            self._inside.release()
+            with self._lock:
+                self._held[waiter.owner] -= 1
+                self._held += Counter()  # forget owners that have none
+                self._give_places()
+
+    def _join(self, waiter: _Waiter) -> None:
+        with self._lock:
+            self._queue.append(waiter)
+            self._give_places()
+            if waiter.has_place:
+                return
+            own = sum(other.owner == waiter.owner for other in self._queue)
+            if own > _half(self._waiting):
+                self._queue.remove(waiter)
+                raise BusyError(own=own > 1 or self._refusal(waiter).own)
+            if len(self._queue) > self._waiting:
+                refused = max(reversed(self._queue), key=self._count)
+                self._queue.remove(refused)
+                refused.called.set()
+                if refused is waiter:
+                    raise self._refusal(waiter)
+
+    def _give_places(self) -> None:
+        while self._held.total() < self._size:
+            most = _half(self._size)
+            ready = [waiter for waiter in self._queue if self._held[waiter.owner] < most]
+            if not ready:
+                return
+            waiter = min(ready, key=lambda waiter: self._held[waiter.owner])
+            self._queue.remove(waiter)
+            self._held[waiter.owner] += 1
+            waiter.has_place = True
+            waiter.called.set()
+
+    def _count(self, waiter: _Waiter) -> int:
+        """Return how many requests the owner has, on places and in the queue."""
+        queued = sum(other.owner == waiter.owner for other in self._queue)
+        return self._held[waiter.owner] + queued
+
+    def _refusal(self, waiter: _Waiter) -> BusyError:
+        return BusyError(own=self._held[waiter.owner] >= _half(self._size))
+
+
+class _Alone:
+    """The owner of one block."""
+
+
+def _half(number: int) -> int:
+    """Return half of the places, at least one where there is any."""
+    return min(number, max(1, number // 2))
 
 
 _share: Final = Share(AT_ONCE)
+# Requests without a login, for example to the documents of the API, count as one login.
+_NOBODY: Final = "nobody"
 # What this process answers for logins at the moment.
 _answered: Final[set[Work]] = set()
-_counting: Final = threading.Lock()
+_ended: Final = threading.Condition()
 
 
 @contextmanager
@@ -69,9 +163,10 @@ def expensive(really: bool = True) -> Iterator[None]:
     if not really or work.placed:
         yield
         return
+    work.expensive = True
     with ExitStack() as place:
         try:
-            place.enter_context(_share.taken())
+            place.enter_context(_share.taken(_NOBODY if work.login is None else work.login))
         except BusyError:
             metrics.EXPENSIVE_REFUSED.inc()
             raise
@@ -84,22 +179,34 @@ def expensive(really: bool = True) -> Iterator[None]:
 
 @contextmanager
 def of_login(login: object) -> Iterator[None]:
-    """The block answers a request of this login. Raises BusyError at once where the login has
-    MOST_BESIDE requests, and a place: what it asks now is likely to be expensive too, and would
-    keep a thread from others until that is known."""
+    """Count the block as a request of this login, which has at most MOST_BESIDE at a time.
+
+    A further one waits while all of these are quick: a program that asks many cheap questions in
+    parallel gets all its answers. It is refused at once if one of them is expensive or has lasted
+    for QUICK_S, because the threads that wait for it would be missing for others.
+
+    Raises:
+        BusyError: after QUICK_S at most.
+    """
     work = deadline.current()
-    with _counting:
-        its = [each for each in _answered if each.login == login]
-        if len(its) >= MOST_BESIDE and any(each.placed for each in its):
-            metrics.LOGIN_REFUSED.inc()
-            raise BusyError
+    if work in _answered:  # the block is part of a counted request
+        yield
+        return
+    with _ended:
+        while len(others := [other for other in _answered if other.login == login]) >= MOST_BESIDE:
+            left = QUICK_S - max(other.seconds for other in others)
+            if left <= 0 or any(other.expensive for other in others):
+                metrics.LOGIN_REFUSED.inc()
+                raise BusyError(own=True)
+            _ended.wait(left)
         work.login = login
         _answered.add(work)
     try:
         yield
     finally:
-        with _counting:
+        with _ended:
             _answered.discard(work)
+            _ended.notify_all()
 
 
 @contextmanager

@@ -27,6 +27,7 @@ from history.timeline.search import (
     search,
     search_all,
     visible,
+    without_document,
 )
 from history.timeline.states import (
     ApplicationState,

@@ -20,6 +20,7 @@ from history import need_to_know
 from history.diff import BadPath, PathFault
 from history.diff import parse as parse_path
 from history.documents.exactjson import Json
+from history.documents.fields import select_fields
 from history.entities import Entity, root
 from history.masking.mask import leads_into_mark, mask_of, searchable_keys
 from history.masking.viewer import Viewer
@@ -27,6 +28,7 @@ from history.timeline.query import BadParameterError, Query
 from history.timeline.sources import tables
 from history.timeline.sources.merged import Archived, Merged, Source, Supplement
 from history.timeline.sources.old_service import OldService
+from history.timeline.sources.statements import Fields
 from history.timeline.sources.tables import First, Tables
 from history.versions import (
     Key,
@@ -70,17 +72,29 @@ class Reader:
 
     viewer: for whom the documents are. open_archive: gives the archive; None where there is none.
     old: the old service, with what it was asked. alone: it is hidden, and not asked for what is
-    shown. archive: the archive, if it is asked too."""
+    shown. archive: the archive, if it is asked too. fields: the only top-level fields that
+    documents have for this reader; None: all."""
 
     viewer: Viewer
     open_archive: Callable[[], Archived | None]
     old: OldService = field(default_factory=OldService)
     alone: bool = False
     archive: Archived | None = None
+    fields: Fields = None
 
     def in_clear(self) -> Reader:
         """The same reader, who sees masked values too: for one that is unmasked."""
         return replace(self, viewer=replace(self.viewer, in_clear=True))
+
+    def with_fields(self, fields: tuple[str, ...]) -> Reader:
+        """Return the same reader, to whom documents have only these top-level fields, as far as
+        they are not large: for titles, which then cost the same whatever the document's size.
+        Nothing that is compared may be read so."""
+        return replace(self, fields=fields)
+
+    def without_documents(self) -> Reader:
+        """Return the same reader, to whom documents are empty: for who changed them, and when."""
+        return replace(self, fields=())
 
     def without_old_service(self) -> Reader:
         """The same reader, to whom the old service is hidden."""
@@ -105,7 +119,8 @@ class Reader:
         others: list[Supplement] = [self.archive] if self.archive else []
         if self.shown_old.possible:
             others.append(self.old)
-        return Merged(others) if others else Tables()
+        stored = Tables(self.fields)
+        return Merged(others, stored) if others else stored
 
     # The gate.
 
@@ -116,6 +131,8 @@ class Reader:
             applications = dict.fromkeys(row.application for row in found)
             self.viewer.look.read(applications)
             self._permit(applications)
+        if (fields := self.fields) is not None:
+            found = [row._replace(data=select_fields(row.data, fields)) for row in found]
         mask = mask_of(self.viewer, entity)
         if mask is None:
             return found
@@ -238,7 +255,11 @@ class Reader:
 
     def newest_documents(self, entity: Entity, ids: Collection[str]) -> list[VersionRow]:
         """As tables.newest_documents."""
-        return self._shown(entity, tables.newest_documents(entity, ids))
+        return self._shown(entity, tables.newest_documents(entity, ids, self.fields))
+
+    def newest_bytes(self, named: Collection[Named], most: int) -> dict[Named, int]:
+        """As tables.newest_bytes, of entities that the viewer was shown."""
+        return tables.newest_bytes(named, most)
 
     def newest_keys(self, entity: Entity, ids: Collection[str]) -> dict[str, Newest]:
         """As tables.newest_keys."""

@@ -147,6 +147,17 @@ def documents(reader: Reader, carriers: Collection[Named]) -> dict[Named, Json]:
     return found
 
 
+def without_document(reader: Reader, carriers: Collection[Named]) -> set[Named]:
+    """Return those of these whose newest version is a deletion that has no document."""
+    newest = _newest(reader, carriers)
+    rows = {
+        (entity, row.id): row.key
+        for entity in ENTITIES
+        for row in reader.without_documents().newest_documents(entity, _of(entity, carriers))
+    }
+    return {carrier for carrier, its in newest.items() if rows.get(carrier) != its.key}
+
+
 def _loaded(reader: Reader, results: Mapping[str, Results]) -> dict[str, Results]:
     """The same with the newest version of each; without what retention has just removed."""
     every = [hit for its in results.values() for hit in its.found]

@@ -3,7 +3,7 @@
 import math
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import msgspec
@@ -98,7 +98,7 @@ def test_a_share_runs_some_and_lets_some_wait(monkeypatch: pytest.MonkeyPatch) -
     threads = [threading.Thread(target=work) for _ in range(6)]
     for thread in threads:
         thread.start()
-    until(lambda: inside == 2 and not share._inside.acquire(blocking=False), "two run, four wait")
+    until(lambda: inside == 2 and share.queued == 4, "two run, four wait")
     with pytest.raises(BusyError), share.taken():
         pass
     go.set()
@@ -107,6 +107,115 @@ def test_a_share_runs_some_and_lets_some_wait(monkeypatch: pytest.MonkeyPatch) -
     assert len(done) == 6
     with share.taken():
         pass
+
+
+@contextmanager
+def taken(share: Share, owner: object) -> Iterator[None]:
+    """Another thread has a place of this owner."""
+    begun, over = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        with share.taken(owner):
+            begun.set()
+            over.wait(60)
+
+    thread = threading.Thread(target=hold)
+    thread.start()
+    try:
+        assert begun.wait(20)
+        yield
+    finally:
+        over.set()
+        thread.join(20)
+
+
+@contextmanager
+def queued(share: Share, owner: object, got: list[object]) -> Iterator[None]:
+    """Another thread waits for a place of this owner. got: owners, when they have one; "refused"
+    with the owner where it is refused."""
+
+    def wait() -> None:
+        try:
+            with share.taken(owner):
+                got.append(owner)
+        except BusyError:
+            got.append(("refused", owner))
+
+    before = share.queued
+    thread = threading.Thread(target=wait)
+    thread.start()
+    try:
+        until(lambda: share.queued == before + 1 or bool(got), "it waits")
+        yield
+    finally:
+        thread.join(60)
+
+
+def test_share_leaves_half_of_places_and_queue_to_others_when_one_login_takes_all_it_can(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(worker_shares, "WAIT_S", 30.0)
+    share = Share(4)  # eight may wait
+    got: list[object] = []
+    with ExitStack() as stack:
+        for _ in range(4):
+            stack.enter_context(queued(share, "greedy", got))
+        with taken(share, "greedy"), taken(share, "greedy"):
+            pass
+    assert got == ["greedy"] * 4  # nothing was held: none had to wait
+
+    with ExitStack() as waiting, ExitStack() as places:
+        for _ in range(2):
+            places.enter_context(taken(share, "greedy"))
+        got.clear()
+        for _ in range(4):
+            waiting.enter_context(queued(share, "greedy", got))
+        with pytest.raises(BusyError) as refused, share.taken("greedy"):
+            pass
+        assert refused.value.own
+        with share.taken("colleague"), taken(share, "colleague"):
+            assert not got
+        places.close()
+    assert got == ["greedy"] * 4
+
+
+def test_share_gives_next_place_to_login_with_fewest(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(worker_shares, "WAIT_S", 30.0)
+    share = Share(4)
+    got: list[object] = []
+    with ExitStack() as waiting, ExitStack() as one, ExitStack() as others:
+        for owner in ("a", "a", "b"):
+            others.enter_context(taken(share, owner))
+        one.enter_context(taken(share, "b"))
+        for owner in ("a", "b", "a", "colleague"):
+            waiting.enter_context(queued(share, owner, got))
+        one.close()
+        until(lambda: bool(got), "one had a place")
+        assert got[0] == "colleague"
+        others.close()
+        until(lambda: len(got) == 4, "all had a place")
+
+
+def test_full_queue_makes_room_for_login_with_fewer_requests(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(worker_shares, "WAIT_S", 30.0)
+    share = Share(4, 4)
+    got: list[object] = []
+    with ExitStack() as waiting, ExitStack() as one, ExitStack() as places:
+        for owner in ("a", "a", "b"):
+            places.enter_context(taken(share, owner))
+        one.enter_context(taken(share, "b"))
+        for owner in ("a", "a", "b", "b"):
+            waiting.enter_context(queued(share, owner, got))
+        waiting.enter_context(queued(share, "colleague", got))
+        assert got == [("refused", "b")]
+        one.close()
+        until(lambda: len(got) > 1, "one had a place")
+        assert got[1] == "colleague"
+        places.close()
+        until(lambda: len(got) == 5, "all others had a place")
+    assert sorted(map(str, got[2:])) == ["a", "a", "b"]
 
 
 @pytest.mark.django_db
@@ -178,13 +287,17 @@ def test_the_gaps_are_a_expensive_question(
 
 
 @contextmanager
-def place_of(login: int) -> Iterator[None]:
-    """A expensive question of this login is answered in another thread."""
+def place_of(login: object, *, expensive: bool = True) -> Iterator[None]:
+    """A question of this login is answered in another thread."""
     begun, over = threading.Event(), threading.Event()
 
     def answer() -> None:
         work = Work()
-        with deadline.limited(work), worker_shares.of_login(login), worker_shares.expensive():
+        with (
+            deadline.limited(work),
+            worker_shares.of_login(login),
+            worker_shares.expensive(expensive),
+        ):
             begun.set()
             over.wait(20)
 
@@ -218,6 +331,62 @@ def test_a_login_with_many_requests_leaves_the_threads_to_others(
             assert client.get(screen).status_code == 503
             assert other.get(PATH).status_code == other.get(screen).status_code == 200
     assert client.get(PATH).status_code == client.get(screen).status_code == 200
+    assert not worker_shares._answered
+
+
+def test_further_request_of_login_waits_when_its_others_are_quick(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A program that asks many cheap questions in parallel is refused none."""
+    monkeypatch.setattr(worker_shares, "MOST_BESIDE", 1)
+    monkeypatch.setattr(worker_shares, "QUICK_S", 60.0)
+    begun, answered = threading.Event(), threading.Event()
+
+    def ask() -> None:
+        work = Work()
+        begun.set()
+        with deadline.limited(work), worker_shares.of_login("program"):
+            answered.set()
+
+    asking = threading.Thread(target=ask)
+    with place_of("program", expensive=False):
+        asking.start()
+        assert begun.wait(20)
+        with place_of("colleague", expensive=False):
+            assert not answered.is_set()
+    asking.join(20)
+    assert answered.is_set()
+
+
+def test_further_request_of_login_is_refused_when_its_others_are_slow(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """They may wait for PostgreSQL, which is no computing, and keep all threads meanwhile."""
+    monkeypatch.setattr(worker_shares, "MOST_BESIDE", 2)
+    monkeypatch.setattr(worker_shares, "QUICK_S", 0.0)
+    with place_of("program", expensive=False), place_of("program", expensive=False):
+        with pytest.raises(BusyError) as refused, worker_shares.of_login("program"):
+            pass
+        assert refused.value.own
+        with worker_shares.of_login("colleague"):
+            pass
+
+
+@pytest.mark.django_db
+def test_every_page_of_site_counts_as_request_of_its_login(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(worker_shares, "MOST_BESIDE", 1)
+    login = User.objects.create_superuser("root")
+    client.force_login(login)
+    pages = ("/admin/", "/admin/history/person/", "/admin/gaps/", "/admin/client/?q=1")
+    assert [client.get(page).status_code for page in pages] == [200] * len(pages)
+    with place_of(login.pk):
+        for page in pages:
+            answer = client.get(page)
+            assert (page, answer.status_code) == (page, 503)
+            assert answer.headers["Retry-After"] == "5"
+            assert "This login has too many" in answer.content.decode()
     assert not worker_shares._answered
 
 

@@ -23,6 +23,7 @@ ATTACKS: dict[str, Attack] = {
     "slow-loris": slow_clients.slow_loris,
     "slow-reader": slow_clients.slow_reader,
     "expensive-questions": expensive_questions.repeated,
+    "colleague": expensive_questions.colleague,
     "deadline": expensive_questions.deadline,
     "odd-requests": odd_requests.odd_requests,
     "forged-logs": odd_requests.forged_logs,

@@ -7,7 +7,16 @@ import threading
 import time
 from collections.abc import Iterator
 
-from tests.attack.web import REQUEST_S, Figure, Site, limit, slowest, together
+from tests.attack.web import (
+    REQUEST_S,
+    Answer,
+    Figure,
+    Site,
+    browser,
+    limit,
+    slowest,
+    together,
+)
 
 LONG = "attack-long"
 LARGE = "attack-large"
@@ -58,6 +67,62 @@ def repeated(site: Site, *, fast: bool) -> Iterator[Figure]:
             clients = f"{count} clients that repeat {what}"
             yield Figure(f"{clients}: slowest /healthz", alive, most, "s")
             yield Figure(f"{clients}: slowest short timeline", other, most, "s")
+
+
+def colleague(site: Site, *, fast: bool) -> Iterator[Figure]:
+    """What a colleague sees, who opens pages of an application in a browser, while a program of
+    one login asks 24 questions at a time and sends each again as soon as it is answered."""
+    site.store(LONG, VERSIONS, 100)
+    site.store(CHEAP, 3, 10)
+    attacks = [
+        ("blames of 3,000 versions", f"{API}/{LONG}/blame"),
+        ("whole applications", f"/api/v1/applications/{LONG}/history?pageSize=500"),
+    ]
+    with site.serve() as web:
+        other = browser(web, "auditor")
+
+        def page() -> Answer:
+            began = time.monotonic()
+            found = other.get(f"http://127.0.0.1:{web.port}/admin/applications/{CHEAP}/")
+            return Answer(found.status_code, time.monotonic() - began, {}, found.content)
+
+        most = limit(page, fast)
+        for what, address in attacks[: 1 if fast else None]:
+            over = threading.Event()
+            wrong: list[Answer] = []
+
+            def ask(
+                over: threading.Event = over,
+                wrong: list[Answer] = wrong,
+                address: str = address,
+            ) -> None:
+                while not over.is_set():
+                    answer = web.get(address, timeout=120)
+                    busy = answer.status == 503 and b'"busy"' in answer.body
+                    if busy and "retry-after" in answer.headers:
+                        time.sleep(0.1)
+                    elif answer.status == 503 and not busy:  # too long, on a slow machine
+                        continue
+                    elif answer.status != 200:
+                        wrong.append(answer)
+
+            pages = []
+            with together(24, ask):
+                try:
+                    time.sleep(0.5)
+                    for _ in range(12 if fast else 60):
+                        pages.append(page())
+                        time.sleep(0.1)
+                finally:
+                    over.set()
+            said = f"24 {what} at a time: "
+            refused = sum(each.status != 200 for each in pages)
+            yield Figure(f"{said}refused pages of a colleague, of {len(pages)}", refused, 0)
+            slow = round(max(each.seconds for each in pages), 3)
+            yield Figure(f"{said}slowest page of the colleague", slow, most, "s")
+            yield Figure(
+                f"{said}answers but 200, too long, and busy with Retry-After", len(wrong), 0
+            )
 
 
 def _large_documents() -> Iterator[str]:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import requests
 
-from tests.attack.web import Figure, Site, Web
+from tests.attack.web import Figure, Site, Web, browser
 
 # A page is 4 MiB, and everything that is not a version; a single document may be larger.
 ANSWER_MB, PEAK_MB, SECONDS = 10, 400, 20
@@ -83,12 +83,12 @@ def run(site: Site, *, fast: bool) -> Iterator[Figure]:
     for giant in GIANTS:
         site.store_all(giant.id, giant.documents(giant.fast if fast else giant.versions))
     with site.serve_alone() as web:
-        browser = _browser(web)
+        session = browser(web)
         for giant in GIANTS:
             for address in giant.questions[: 1 if fast else None]:
                 _forget_peaks(web.pid)
                 began = time.monotonic()
-                size = _ask(browser, web, address)
+                size = _ask(session, web, address)
                 seconds = time.monotonic() - began
                 what = f"{giant.what}, {address}"
                 yield Figure(f"{what}: answer", round(seconds, 2), SECONDS, "s")
@@ -97,22 +97,9 @@ def run(site: Site, *, fast: bool) -> Iterator[Figure]:
                     yield Figure(f"{what}: peak of a worker", _peak(web.pid), PEAK_MB, "MB")
 
 
-def _browser(web: Web) -> requests.Session:
-    """A browser of the login `support`."""
-    browser = requests.Session()
-    form = f"http://127.0.0.1:{web.port}/admin/login/"
-    browser.get(form)
-    token = browser.cookies["csrftoken"]
-    # support may not see the page behind the form
-    browser.post(
-        form, dict.fromkeys(("username", "password"), "support") | {"csrfmiddlewaretoken": token}
-    )
-    return browser
-
-
-def _ask(browser: requests.Session, web: Web, address: str) -> int:
+def _ask(session: requests.Session, web: Web, address: str) -> int:
     """The bytes of the answer. Raises RuntimeError if it is none of success."""
-    answer = browser.get(f"http://127.0.0.1:{web.port}{address}", timeout=200)
+    answer = session.get(f"http://127.0.0.1:{web.port}{address}", timeout=200)
     if answer.status_code != 200:
         raise RuntimeError(f"{address}: {answer.status_code} {answer.content[:300]!r}")
     return len(answer.content)

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import psycopg
+import requests
 
 from annals import env
 from annals.embedded import process
@@ -252,6 +253,17 @@ class Site:
             finally:
                 proxy.terminate()
                 proxy.wait(20)
+
+
+def browser(web: Web, login: str = "support") -> requests.Session:
+    """A browser in which this login of the demo has logged in."""
+    made = requests.Session()
+    form = f"http://127.0.0.1:{web.port}/admin/login/"
+    made.get(form)
+    token = made.cookies["csrftoken"]
+    # who reads histories may not see the page behind the form
+    made.post(form, {"username": login, "password": login, "csrfmiddlewaretoken": token})
+    return made
 
 
 def answers(web: Web) -> bool:

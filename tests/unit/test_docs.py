@@ -35,9 +35,21 @@ def test_links_lead_somewhere(page: Path) -> None:
 
 def test_every_word_of_the_glossary_lives_in_a_file_that_exists() -> None:
     text = (docs.DOCS / "glossary.md").read_text()
-    places = re.findall(r"^\| .* \| `([^`]+)` \|$", text, re.MULTILINE)
+    places = re.findall(r"`([\w./]+/[\w.]*)`", text)
     assert len(places) >= 20
     assert [place for place in places if not (ROOT / place).exists()] == []
+
+
+def test_every_class_of_the_glossary_exists() -> None:
+    text = (docs.DOCS / "glossary.md").read_text()
+    code = "".join(
+        path.read_text() for app in ("history", "ingest") for path in (ROOT / app).rglob("*.py")
+    )
+    classes = re.findall(r"class `(\w+)`", text)
+    assert len(classes) >= 10
+    assert [
+        name for name in classes if not re.search(rf"^class {name}\b", code, re.MULTILINE)
+    ] == []
 
 
 def test_the_ways_lead_through_files_that_exist() -> None:

@@ -1,10 +1,9 @@
 """The screen of the journal, for the privacy officer: newest first, filtered, as CSV."""
 
 import csv
-import threading
 import uuid
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 from urllib.parse import urlencode
@@ -25,7 +24,7 @@ from history.admin.parts.cards import title
 from history.admin.parts.filter_form import MOMENTS, MomentField, Zoned
 from history.admin.parts.links import PAGE, pages
 from history.entities import ENTITIES, Entity
-from history.requests.worker_shares import BusyError
+from history.requests.worker_shares import Share
 
 PAGE_SIZE: Final = 100
 NAME: Final = "admin:journal"
@@ -92,7 +91,7 @@ def page(request: HttpRequest) -> HttpResponseBase:
     form = FilterForm(request.GET)
     as_csv = request.GET.get("format") == "csv"
     if as_csv and not form.errors:
-        return download(form.filters())
+        return download(form.filters(), request.user.pk)
     token = request.GET.get(PAGE, "")
     place = _place(token)
     found = read.page(form.filters(), PAGE_SIZE + 1, place)
@@ -138,25 +137,31 @@ def _place(token: str) -> Place | None:
         return None
 
 
-def download(filters: Filters) -> StreamingHttpResponse:
-    """All rows of the filter. Raises BusyError while another download runs in this process: it may
-    be read slowly, and each keeps a thread."""
-    if not _one.acquire(blocking=False):
-        raise BusyError
-    made = _Download(_text(filters), content_type="text/csv; charset=utf-8")
+def download(filters: Filters, login: object) -> StreamingHttpResponse:
+    """Return all rows of the filter as a file. It may be read slowly, and keeps a thread meanwhile:
+    one download of a login, and two in all, run in a process.
+
+    Raises:
+        BusyError: at once, while others run.
+    """
+    with ExitStack() as stack:
+        stack.enter_context(_downloads.taken(login))
+        made = _Download(_text(filters), content_type="text/csv; charset=utf-8")
+        made.place = stack.pop_all()
     made.headers["Content-Disposition"] = 'attachment; filename="annals-journal.csv"'
     return made
 
 
-_one = threading.Semaphore()
+_downloads: Final = Share(2, waiting=0)
 
 
 class _Download(StreamingHttpResponse):
     """Has its place until its last byte, or until it ends early."""
 
+    place: ExitStack
+
     def close(self) -> None:
-        if not self.closed:
-            _one.release()
+        self.place.close()
         super().close()
 
 

@@ -19,6 +19,7 @@ from history.admin.pages.view import may_view_history
 from history.admin.parts import links
 from history.admin.parts.cards import CardBuilder
 from history.admin.parts.found import make_groups
+from history.admin.parts.headline import for_titles
 from history.base import clock
 from history.entities import ENTITIES, PARTS
 from history.requests.worker_shares import expensive_view
@@ -47,7 +48,7 @@ def page(request: HttpRequest, reader: Reader) -> HttpResponse:
     number = request.GET.get("q", "").strip()
     monday = _monday(request)
     try:
-        results = timeline.search(reader, number, MOST_APPLICATIONS) if number else None
+        results = timeline.search(for_titles(reader), number, MOST_APPLICATIONS) if number else None
     except BadParameterError:
         results = None
     groups = make_groups(reader, {number: results}) if results else []
@@ -86,11 +87,16 @@ def page(request: HttpRequest, reader: Reader) -> HttpResponse:
 
 
 def _pages(
-    reader: Reader, ids: Sequence[str], filters: Filters, most: int = MOST_VERSIONS, **asked: Any
+    reader: Reader,
+    ids: Sequence[str],
+    filters: Filters,
+    most: int = MOST_VERSIONS,
+    include: frozenset[Include] = CHANGES,
+    **asked: Any,
 ) -> Iterator[Page]:
     """The first page of each application."""
     for id in ids:
-        query = Query(id=id, filters=filters, page_size=most, include=CHANGES, **asked)
+        query = Query(id=id, filters=filters, page_size=most, include=include, **asked)
         with suppress(timeline.NotFoundError):
             yield timeline.page(reader, query)
 
@@ -99,8 +105,9 @@ def _nearest(
     reader: Reader, ids: Sequence[str], number: str, monday: datetime
 ) -> list[tuple[datetime, str]]:
     """Time and address of the week of the last change before a week, and of the first one after."""
-    before = _pages(reader, ids, Filters(until=monday), 1)
-    after = _pages(reader, ids, Filters(since=monday + WHOLE_WEEK), 1, order=Order.ASC)
+    reader, nothing = reader.without_documents(), frozenset[Include]()
+    before = _pages(reader, ids, Filters(until=monday), 1, nothing)
+    after = _pages(reader, ids, Filters(since=monday + WHOLE_WEEK), 1, nothing, order=Order.ASC)
     found = [
         [each.updated_at.astimezone(monday.tzinfo) for its in pages for each in its.versions]
         for pages in (before, after)

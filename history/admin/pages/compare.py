@@ -12,6 +12,7 @@ from history.admin.pages.view import may_view_history
 from history.admin.parts import heads, links
 from history.admin.parts.cards import fields_of
 from history.admin.parts.change_rows import change_rows, ordered
+from history.admin.parts.headline import for_titles
 from history.admin.parts.links import AFTER, row_pages, start_of
 from history.diff import BadPath, parse
 from history.entities import Entity
@@ -78,7 +79,7 @@ def _path(request: HttpRequest) -> str | None:
 def _ask_for_versions(
     request: HttpRequest, reader: Reader, entity: Entity, id: str
 ) -> HttpResponse:
-    newest = timeline.newest(reader, entity, id)
+    newest = timeline.newest(for_titles(reader), entity, id)
     context = heads.context(request, reader, entity, id, newest, name=_("comparison"))
     notes = [_("Enter the numbers of two versions.")]
     return render(request, "history/compare.html", {**context, "notes": notes})

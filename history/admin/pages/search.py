@@ -16,7 +16,7 @@ from history.admin.pages.view import may_view_history
 from history.admin.parts import gaps, links
 from history.admin.parts.cards import title
 from history.admin.parts.found import Group, key_title, make_groups
-from history.admin.parts.heads import CLIENT
+from history.admin.parts.headline import CLIENT, for_titles
 from history.entities import ENTITIES
 from history.fallback.client import service
 from history.timeline import BadParameterError, Reader, Results
@@ -40,6 +40,7 @@ def page(request: HttpRequest, reader: Reader) -> HttpResponse:
     """?q= is one id or key, or several, separated by spaces, commas or line breaks."""
     asked, token = request.GET.get("q", ""), request.GET.get(PAGE)
     notes: list[str] = []
+    reader = for_titles(reader)
     results = _search(reader, asked, token, notes)
     groups = make_groups(reader, results)
     if token is None and not notes and [len(group.hits) for group in groups] == [1]:

@@ -15,11 +15,11 @@ from history.admin.parts import gaps, heads, links
 from history.admin.parts.cards import CardBuilder, folded, title
 from history.admin.parts.clerk import activity, take_away
 from history.admin.parts.filter_form import FilterForm, by_name
-from history.admin.parts.headline import headline
+from history.admin.parts.headline import for_titles, headline
 from history.admin.parts.links import PAGE, pages
 from history.base import clock
 from history.entities import PARTS, Entity, root
-from history.requests.worker_shares import expensive_view
+from history.requests.worker_shares import expensive, expensive_view
 from history.timeline import Include, Page, Reader, Version
 from history.timeline.states import Members
 
@@ -57,6 +57,14 @@ def application(request: HttpRequest, reader: Reader, id: str) -> HttpResponse:
 def _respond(request: HttpRequest, reader: Reader, source: ShownTimeline) -> HttpResponse:
     kinds = PARTS if source.whole else [source.entity]
     form = FilterForm(request.GET, kinds=kinds)
+    # A filter by field reads the whole history; a file is made of all that the page folds away.
+    with expensive(form.filters().path is not None or take_away.AS in request.GET):
+        return _answer(request, reader, source, form)
+
+
+def _answer(
+    request: HttpRequest, reader: Reader, source: ShownTimeline, form: FilterForm
+) -> HttpResponse:
     token = request.GET.get(PAGE) or None
     found, token, notes = _read(reader, source, form, token)
     wrong = form.refused and not form.applied  # nothing is shown
@@ -192,7 +200,7 @@ def _read(
 def _newest(reader: Reader, source: ShownTimeline) -> Version | None:
     """The newest version, for the head of the page; None where the store has only children."""
     try:
-        return timeline.newest(reader, source.entity, source.id)
+        return timeline.newest(for_titles(reader), source.entity, source.id)
     except timeline.NotFoundError:
         return None
 
@@ -203,7 +211,7 @@ def _last(reader: Reader, source: ShownTimeline, first: Page | None) -> Version 
     if not source.whole:
         return None
     asked: dict[str, Any] = {"whole": True, "page_size": 1, "include": frozenset()}
-    page = first or heads.versions(reader, source.entity, source.id, **asked)
+    page = first or heads.versions(reader.without_documents(), source.entity, source.id, **asked)
     return next((each for each in page.versions[:1] if each.entity.parent), None)
 
 
@@ -214,7 +222,9 @@ def _children(
     if not shown:
         return {}, None
     try:
-        found = timeline.application_at(reader, source.id, clock.now(), heads.MOST_PARTS)
+        found = timeline.application_at(
+            for_titles(reader), source.id, clock.now(), heads.MOST_PARTS
+        )
     except timeline.NotFoundError:
         return {}, None
     return {"children": heads.children(reader, found), "hidden": found.unread}, found.members

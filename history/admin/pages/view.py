@@ -14,12 +14,13 @@ from django.utils.translation import gettext as _
 from history import complete_to, timeline, trace
 from history.admin.parts import gaps, heads
 from history.admin.parts.cards import title
+from history.admin.parts.headline import for_titles
 from history.admin.site.access import PERMISSION
 from history.entities import ENTITIES, Entity, root
 from history.masking.viewer import may
 from history.need_to_know import NeedToKnowError, RuleFailedError
 from history.record import MAX_VERSION
-from history.requests import accesses, worker_shares
+from history.requests import accesses
 from history.timeline import Absence, NotFoundError, Reader
 from history.timeline.query import storable
 from history.trace import State
@@ -40,14 +41,13 @@ def may_view_history(
         if not may(request.user, PERMISSION):
             raise PermissionDenied
         try:
-            with worker_shares.of_login(request.user.pk):
-                reader = timeline.of_request(request.user, accesses.of(request))
-                try:
-                    return view(request, reader, *args, **kwargs)
-                except timeline.NotFoundError as error:
-                    place: dict[str, Any] = {**kwargs}
-                    entity = place.get("entity") or root()
-                    return _not_found(request, reader, entity, place["id"], error)
+            reader = timeline.of_request(request.user, accesses.of(request))
+            try:
+                return view(request, reader, *args, **kwargs)
+            except timeline.NotFoundError as error:
+                place: dict[str, Any] = {**kwargs}
+                entity = place.get("entity") or root()
+                return _not_found(request, reader, entity, place["id"], error)
         except (NeedToKnowError, RuleFailedError) as error:
             return _refused(request, error)
 
@@ -79,7 +79,8 @@ def _not_found(
         if found.state is not State.STORED:  # the number is stored, of another moment
             fate = gaps.said(found)[0 if known else 1 :]
         with suppress(NotFoundError):  # retention removes the others too
-            newest, name = timeline.newest(reader, entity, id), _("version {n}").format(n=number)
+            newest = timeline.newest(for_titles(reader), entity, id)
+            name = _("version {n}").format(n=number)
             head = heads.context(request, reader, entity, id, newest, name=name)
     else:
         why = _(

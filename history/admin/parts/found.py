@@ -8,7 +8,7 @@ from operator import attrgetter
 from history import timeline
 from history.admin.parts import links
 from history.admin.parts.cards import fields_of, title
-from history.admin.parts.headline import headline, status
+from history.admin.parts.headline import ROLE, for_titles, headline, status
 from history.documents.exactjson import Json
 from history.entities import ENTITIES, Entity
 from history.record import ChangeType
@@ -39,7 +39,7 @@ def make_groups(reader: Reader, found: Mapping[str, Results]) -> list[Group]:
         if entity.parent is not None
     }
     wanted |= {(each.entity, each.id) for each in every if _bare(each)}
-    documents = timeline.documents(reader, wanted)
+    documents = timeline.documents(for_titles(reader), wanted)
     latest = reader.newest_children({each.id for each in every if each.entity.root})
     return [
         Group(
@@ -98,6 +98,6 @@ def _bare(one: Found) -> bool:
 
 def _link(carrier: Named, data: Json) -> tuple[str, str]:
     entity, id = carrier
-    role = fields_of(entity).word("/role", str(data.get("role"))) if isinstance(data, dict) else ""
+    role = fields_of(entity).word("/role", str(data.get(ROLE))) if isinstance(data, dict) else ""
     named = headline(data) or id
     return (f"{role or title(entity)} {named}", links.timeline(entity, id))

@@ -4,11 +4,14 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from functools import cache
 
 from history import masking, people
 from history.documents.exactjson import Json
+from history.entities import ENTITIES
 from history.labels import Catalogue, Label
 from history.record import AUTHOR_LENGTH
+from history.timeline import Reader
 
 _MONEY = re.compile(
     r"(amount|sum|price|cost|income|expense|payment|debt|balance|fee|premium|salary)s?$",
@@ -84,7 +87,22 @@ class Fields:
 
 KEYS = ("fullName", "name", "title", "brand", "type")
 STATUS_KEYS = ("stage", "status", "state")
+NUMBER, MODEL, ROLE = "number", "model", "role"
+CLIENT = "clientId"  # the key of the client's number among the kinds that come with Annals
 MAX_LENGTH = 120
+
+
+@cache
+def _title_fields() -> tuple[str, ...]:
+    places = [pointer for kind in ENTITIES for key, pointer in kind.search if key == CLIENT]
+    numbers = [place[1:] for place in places if place.count("/") == 1]
+    return tuple(dict.fromkeys((*KEYS, *STATUS_KEYS, NUMBER, MODEL, ROLE, *numbers)))
+
+
+def for_titles(reader: Reader) -> Reader:
+    """Return the same reader, for what only needs the title, the status, the role and the client's
+    number of documents. Large documents stay in the database."""
+    return reader.with_fields(_title_fields())
 
 
 def headline(data: object) -> str:
@@ -93,7 +111,7 @@ def headline(data: object) -> str:
     if not isinstance(data, dict):
         return ""
     name = next((text for key in KEYS if (text := _words(data.get(key)))), "")
-    extra = data.get("number") or (data.get("model") if "brand" in data else None)
+    extra = data.get(NUMBER) or (data.get(MODEL) if "brand" in data else None)
     return " ".join(part for part in (name, _words(extra)) if part)[:MAX_LENGTH]
 
 

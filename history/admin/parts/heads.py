@@ -10,7 +10,7 @@ from django.utils.translation import gettext as _
 from history import complete_to, masking, timeline
 from history.admin.parts import links
 from history.admin.parts.cards import fields_of, title
-from history.admin.parts.headline import headline, shared, status
+from history.admin.parts.headline import CLIENT, for_titles, headline, shared, status
 from history.documents.exactjson import Json
 from history.entities import BY_NAME, CHILDREN, PARTS, Entity, root
 from history.record import ChangeType
@@ -24,7 +24,6 @@ from history.timeline import (
 from history.versions import Key, Named
 
 OPEN_CHILDREN = 6
-CLIENT = "clientId"  # the key of the client's number among the kinds that come with Annals
 MOST_PARTS = 200  # of an application; a page reads no more
 TabName = Literal["whole", "card", "state", "at"]
 
@@ -108,7 +107,7 @@ def _document(reader: Reader, version: Version) -> Json:
     if version.data is not None:
         return version.data
     carrier = (version.entity, version.id)
-    return timeline.documents(reader, [carrier]).get(carrier)
+    return timeline.documents(for_titles(reader), [carrier]).get(carrier)
 
 
 def changed_by(version: Version) -> str:
@@ -131,7 +130,7 @@ def children(reader: Reader, application: ApplicationState) -> list[dict[str, ob
     are shown at once; more: the others."""
     found: list[dict[str, object]] = []
     bare = [(each.entity, each.id) for each in application.deleted if each.data is None]
-    documents = timeline.documents(reader, bare)
+    documents = timeline.documents(for_titles(reader), bare)
     for entity in CHILDREN:
         theirs = [
             {

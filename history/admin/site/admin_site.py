@@ -142,9 +142,12 @@ class SubjectLink:
 
 
 def _visible(view: Callable[..., HttpResponseBase]) -> Callable[..., HttpResponseBase]:
+    """Wrap a page: it counts as a request of its login, which has its share of the threads."""
+
     @wraps(view)
-    def shown(*args: Any, **kwargs: Any) -> HttpResponseBase:
-        return visible(view(*args, **kwargs))
+    def shown(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:
+        with worker_shares.of_login(request.user.pk):
+            return visible(view(request, *args, **kwargs))
 
     return shown
 
@@ -163,9 +166,9 @@ def _of_a_model(view: Callable[..., HttpResponseBase]) -> Callable[..., HttpResp
         given = (*request.GET.lists(), *request.POST.lists(), ("", map(str, kwargs.values())))
         if any("\0" in f"{name}{value}" for name, its in given for value in its):
             raise BadRequest
-        return visible(view(request, *args, **kwargs))
+        return view(request, *args, **kwargs)
 
-    return checked
+    return _visible(checked)
 
 
 class AnnalsSite(admin.AdminSite):
@@ -280,8 +283,7 @@ class AnnalsSite(admin.AdminSite):
         def checked(request: HttpRequest) -> HttpResponseBase:
             if not may(request.user):
                 raise PermissionDenied
-            with worker_shares.of_login(request.user.pk):
-                return view(request)
+            return view(request)
 
         self.screens.append(Screen(address, name, title, may, checked, sends, home))
 

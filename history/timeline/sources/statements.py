@@ -6,7 +6,7 @@ over a hundred partitions costs more than running it. A bound that is not given 
 
 from collections.abc import Iterable, Sequence
 from functools import cache
-from typing import Any
+from typing import Any, TypeAlias
 
 from django.db import connection
 from psycopg.types.numeric import Int4
@@ -14,11 +14,15 @@ from psycopg.types.numeric import Int4
 from history.blocks import stored
 from history.database import prepared
 from history.database.prepared import Rows, Statement, Values
+from history.documents.fields import FIELD_BYTES
 from history.documents.jsonb import from_store, shortened
 from history.entities import ENTITIES, PARTS, Entity
 from history.requests import deadline
 from history.timeline.query import Order, Sort
 from history.versions import Key, Place, Read, VersionRow
+
+Fields: TypeAlias = tuple[str, ...] | None
+"""The names of top-level fields of documents; None for whole documents."""
 
 # Around a statement that gives rows of versions in order.
 # PostgreSQL makes the text of a document once, only for those rows, and sends no more than the
@@ -38,7 +42,7 @@ _BOUNDED = """
                    coalesce(octet_length(text), CASE WHEN first THEN unpacked ELSE 0 END) AS size,
                    CASE WHEN number = 1 OR octet_length(text) <= %(bytes)s THEN text END AS text
             FROM (
-                SELECT *, data::text AS text
+                SELECT *, {text} AS text
                 FROM (
                     SELECT *, row_number() OVER () AS number,
                         in_block AND ((id, stored_at, stored_version)
@@ -57,6 +61,21 @@ _BOUNDED = """
 """
 
 
+# The text of a document, and that of one with a few fields. A large document is stored in pieces,
+# which each function that gets it puts together: the path gives them one that is whole.
+_TEXT = "data::text"
+_TEXT_OF_FIELDS = """(
+    SELECT CASE WHEN jsonb_typeof(document) <> 'object' THEN document::text ELSE (
+        SELECT coalesce(jsonb_object_agg(name, document -> name)
+            FILTER (WHERE octet_length((document -> name)::text) <= {most}), '{{}}')::text
+        FROM unnest(%(fields)s::text[]) AS name
+    ) END
+    FROM (SELECT jsonb_path_query_first(data, '$') AS document OFFSET 0) AS whole
+)"""
+# Without fields no large document is touched; a deletion that has none still says so.
+_TEXT_OF_NONE = """
+    CASE WHEN pg_column_size(data) < 32 THEN data::text WHEN data IS NOT NULL THEN '{}' END"""
+
 # Documents that one statement brings; the first one may be larger.
 READ_BYTES = 4 * 1024 * 1024
 
@@ -74,19 +93,25 @@ def together(asked: Sequence[Statement]) -> list[Rows]:
 
 
 @cache
-def _around(text: str) -> str:
-    return _BOUNDED.format(rows=text)
+def _around(rows: str, text: str = _TEXT) -> str:
+    return _BOUNDED.format(rows=rows, text=text)
 
 
-def bounded(text: str, values: Values) -> Statement:
+def bounded(text: str, values: Values, fields: Fields = None) -> Statement:
     """A statement that gives versions, with the limit of documents and the names around it. Its
-    rows are for rows()."""
-    return _around(text), {**values, "bytes": Int4(READ_BYTES)}
+    rows are for rows(). fields: the only ones of documents that are sent; a block is sent whole."""
+    values = {**values, "bytes": Int4(READ_BYTES)}
+    if fields is None:
+        return _around(text), values
+    if not fields:
+        return _around(text, _TEXT_OF_NONE), values
+    some = _TEXT_OF_FIELDS.format(most=FIELD_BYTES)
+    return _around(text, some), {**values, "fields": list(fields)}
 
 
-def read(entity: Entity, text: str, values: Values) -> Read:
+def read(entity: Entity, text: str, values: Values, fields: Fields = None) -> Read:
     """The rows of a statement, from the first one on, of which the documents may be read now."""
-    return rows(entity, fetch(*bounded(text, values)))
+    return rows(entity, fetch(*bounded(text, values, fields)))
 
 
 def rows(entity: Entity, found: Iterable[tuple[Any, ...]]) -> Read:

@@ -3,6 +3,7 @@ and lists of its entities."""
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime, time, timedelta
 from itertools import chain
 from typing import Any, NamedTuple
@@ -13,7 +14,7 @@ from history.database.prepared import Values
 from history.entities import CHILDREN, ENTITIES, PARTS, ROOT, Entity
 from history.timeline.query import Order, Query, Sort
 from history.timeline.sources import statements
-from history.timeline.sources.statements import sql
+from history.timeline.sources.statements import Fields, sql
 from history.versions import FIRST, LAST, Key, Located, Named, Newest, Place, Read, VersionRow
 
 
@@ -49,9 +50,13 @@ def _values(query: Query, after: Place | None, limit: int, *, by_time: bool = Tr
     }
 
 
+@dataclass(frozen=True, slots=True)
 class Tables:
     """What a source is asked: keys and rows of one kind or one application. No answer is masked,
-    and no question refused."""
+    and no question refused. fields: if set, large documents are read only as far as these fields
+    need; who asks takes them out of the others."""
+
+    fields: Fields = None
 
     def page(self, entity: Entity, query: Query, after: Place | None, limit: int) -> Read:
         """Up to `limit` versions after a place (None to begin with), in display order; fewer where
@@ -60,7 +65,7 @@ class Tables:
         below = by_time and query.order is Order.DESC and not query.filters.by_row
         text = statements.of_entity(entity, query.sort, query.order, below)
         values = _values(query, after, limit, by_time=by_time)
-        return statements.read(entity, text, values)
+        return statements.read(entity, text, values, self.fields)
 
     def keys(self, entity: Entity, ids: Collection[str]) -> dict[str, list[Key]]:
         """The keys of all versions of these entities, ascending. One that has none is not there."""
@@ -83,7 +88,9 @@ class Tables:
                 if (lacking := [place for place in places if place not in known])
             }
             asked = [
-                statements.bounded(statements.documents(entity, blocks), _places(places, blocks))
+                statements.bounded(
+                    statements.documents(entity, blocks), _places(places, blocks), self.fields
+                )
                 for entity, places in left.items()
             ]
             for entity, found in zip(left, statements.together(asked), strict=True):
@@ -105,6 +112,7 @@ class Tables:
                 "moments": [key.updated_at for key in below],
                 "count": Int4(count),
             },
+            self.fields,
         )
         keys: list[Key] = []
         found: list[tuple[Any, ...]] = []
@@ -273,12 +281,34 @@ _NEWEST_DOCUMENTS = """
 """
 
 
-def newest_documents(entity: Entity, ids: Collection[str]) -> list[VersionRow]:
-    """Of each of these entities the newest version that has a document: a DELETE may have none."""
+def newest_documents(
+    entity: Entity, ids: Collection[str], fields: Fields = None
+) -> list[VersionRow]:
+    """Of each of these entities the newest version that has a document: a DELETE may have none.
+    fields: as in Tables."""
     found: list[VersionRow] = []
     left = list(ids)
     while left:
-        read = statements.read(entity, sql(_NEWEST_DOCUMENTS, entity), {"ids": left})
+        read = statements.read(entity, sql(_NEWEST_DOCUMENTS, entity), {"ids": left}, fields)
         found += read.rows
         left = [id for _, id, _ in read.unread]
     return found
+
+
+# Of the two rows that were written last. What is compressed to little is measured whole.
+_NEWEST_BYTES = """
+    SELECT coalesce(max(coalesce(unpacked, CASE WHEN stored > %(most)s THEN stored
+        ELSE octet_length(data::text) END)), 0)
+    FROM (
+        SELECT unpacked, data, pg_column_size(data) AS stored FROM {table} WHERE id = %(id)s
+        ORDER BY updated_at DESC LIMIT 2
+    ) AS newest
+"""
+
+
+def newest_bytes(named: Collection[Named], most: int) -> dict[Named, int]:
+    """Return how large the documents of the newest versions of each of these entities are; for one
+    that has larger ones than `most`, any number above it. No large document is read."""
+    asked = [(sql(_NEWEST_BYTES, entity), {"id": id, "most": Int4(most)}) for entity, id in named]
+    found = statements.together(asked)
+    return {entity: int(size) for entity, [(size,)] in zip(named, found, strict=True)}

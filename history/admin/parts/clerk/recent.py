@@ -1,6 +1,7 @@
 """What a login opened last, for its first page: title, status, and what happened last."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -11,16 +12,18 @@ from history.admin.parts import heads, links
 from history.admin.parts.cards import fields_of, kind_text, title
 from history.admin.parts.clerk import sentences
 from history.admin.parts.found import make_groups
-from history.admin.parts.headline import headline, status
+from history.admin.parts.headline import for_titles, headline, status
 from history.base import clock
 from history.base.signals import looks_back
 from history.entities import BY_NAME
 from history.need_to_know import NeedToKnowError, RuleFailedError
-from history.requests import accesses, worker_shares
-from history.timeline import Include, Reader
+from history.requests import accesses
+from history.timeline import Include, Reader, Version
 from history.versions import Named
 
 MOST = 6  # that have a line; the others are links
+# A line says what changed in documents up to this size; to compare larger ones takes too long.
+COMPARED_BYTES = 256 * 1024
 CHANGES = frozenset({Include.CHANGES})
 
 
@@ -30,19 +33,32 @@ def of_login(request: HttpRequest) -> dict[str, object]:
     number is known. Only what the login may see."""
     opened, look = _opened(request), accesses.of(request)
     look.listed = bool(opened)
-    reader = timeline.of_request(request.user, look)
-    with worker_shares.of_login(request.user.pk):
-        newest, before = opened[:MOST], opened[MOST:]
-        lines = {each: line for each in newest if (line := _line(reader, each))}
-        client = _client(reader, next(iter(lines))) if lines else None
-        shown = timeline.visible(reader, before)
-        documents = timeline.documents(reader, shown)
+    reader = for_titles(timeline.of_request(request.user, look))
+    newest, before = opened[:MOST], opened[MOST:]
+    last = dict(_last_versions(reader, newest))
+    client = _client(reader, next(iter(last))) if last else None
+    shown = timeline.visible(reader, before)
+    documents = timeline.documents(reader, [*last, *shown])
+    deleted = timeline.without_document(reader, [*last])
+    recent = [
+        {
+            "id": id,
+            "kind": title(entity),
+            "url": links.landing(entity, id),
+            "title": headline(documents.get((entity, id))),
+            "status": ""
+            if (entity, id) in deleted
+            else status(documents.get((entity, id)), fields_of(entity)),
+            **(_what_happened(version) if version else {}),
+        }
+        for (entity, id), version in _with_changes(reader, last).items()
+    ]
     others = [
         (title(its), id, headline(documents.get((its, id))) or id, links.landing(its, id))
         for its, id in before
         if (its, id) in shown
     ]
-    return {"recent": [*lines.values()], "others": others, "client": client}
+    return {"recent": recent, "others": others, "client": client}
 
 
 def _opened(request: HttpRequest) -> list[Named]:
@@ -54,27 +70,53 @@ def _opened(request: HttpRequest) -> list[Named]:
     return list(found)[: heads.MAX_OPENED]
 
 
-def _line(of_page: Reader, place: Named) -> dict[str, object] | None:
-    """None where the rule of need-to-know hides it now."""
-    entity, id = place
-    viewer = replace(of_page.viewer, look=accesses.Look())
-    reader = replace(of_page, viewer=viewer)
-    line: dict[str, object] = {"id": id, "kind": title(entity), "url": links.landing(entity, id)}
-    try:
-        asked = {"page_size": 1, "include": CHANGES}
-        [last] = heads.versions(reader, entity, id, whole=entity.root, **asked).versions
-        newest = timeline.newest(reader, entity, id)
-    except timeline.NotFoundError:
-        return line
-    except (NeedToKnowError, RuleFailedError):
-        closed = (each for each in viewer.look.applications if not viewer.decided.get(each))
-        of_page.viewer.look.leave_out(closed)
-        return None
-    of_page.viewer.look.read(viewer.look.applications)
+def _last_versions(
+    of_page: Reader, places: Iterable[Named]
+) -> Iterator[tuple[Named, Version | None]]:
+    """Each entity with the newest version of it, or of the application and its children; None where
+    the store has none. Without those that the rule of need-to-know hides now."""
+    for entity, id in places:
+        viewer = replace(of_page.viewer, look=accesses.Look())
+        reader = replace(of_page, viewer=viewer).without_documents()
+        asked: dict[str, Any] = {"page_size": 1, "include": frozenset()}
+        try:
+            [last] = heads.versions(reader, entity, id, whole=entity.root, **asked).versions
+        except timeline.NotFoundError:
+            yield (entity, id), None
+        except (NeedToKnowError, RuleFailedError):
+            closed = (each for each in viewer.look.applications if not viewer.decided.get(each))
+            of_page.viewer.look.leave_out(closed)
+        else:
+            of_page.viewer.look.read(viewer.look.applications)
+            yield (entity, id), last
+
+
+def _with_changes(
+    reader: Reader, last: Mapping[Named, Version | None]
+) -> dict[Named, Version | None]:
+    """Return the same versions with their changes, unless their documents are large."""
+    found = dict(last)
+    whole = replace(reader, fields=None)
+    compared = {
+        opened: version
+        for opened, version in last.items()
+        if version is not None and version.previous_version is not None
+    }
+    carriers = {(version.entity, version.id) for version in compared.values()}
+    sizes = reader.newest_bytes(carriers, COMPARED_BYTES)
+    for opened, version in compared.items():
+        entity, id = version.entity, version.id
+        if sizes[entity, id] <= COMPARED_BYTES:
+            with suppress(timeline.NotFoundError):  # retention has just removed it
+                found[opened] = timeline.version(
+                    whole, entity, id, version.version, CHANGES, version.updated_at
+                )
+    return found
+
+
+def _what_happened(last: Version) -> dict[str, object]:
     plain = [row for row in sentences.rows(last) if row.path]  # not of the whole document
-    return line | {
-        "title": headline(newest.data),
-        "status": status(newest.data, fields_of(entity)),
+    return {
         "at": last.updated_at,
         "who": heads.changed_by(last),
         "what": sentences.change(plain[0]) if plain else kind_text(last.type),

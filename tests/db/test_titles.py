@@ -1,0 +1,174 @@
+"""Titles of documents: lists and headings show them without reading whole documents."""
+
+import json
+import tracemalloc
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+from django.test import Client
+
+from history import timeline
+from history.daily import days
+from history.documents.fields import FIELD_BYTES, select_fields
+from history.documents.jsonb import to_store
+from history.entities import root
+from history.models import FieldLabel, SearchKey
+from history.packing import pack
+from history.record import ChangeType
+from history.timeline.sources.tables import newest_documents
+from tests.db.partitioned import raw
+from tests.db.screens import text
+from tests.db.store import HOST, T0, Store
+
+MB = 1024 * 1024
+SIZE = 3 * MB
+FIELDS = ("name", "status", "absent")
+
+
+@contextmanager
+def less_memory_than(size: int) -> Iterator[None]:
+    """The block never needs this many more bytes of Python's memory at once."""
+    tracemalloc.start()
+    try:
+        before, _ = tracemalloc.get_traced_memory()
+        tracemalloc.reset_peak()
+        yield
+        _, peak = tracemalloc.get_traced_memory()
+        assert peak - before < size
+    finally:
+        tracemalloc.stop()
+
+
+def large(name: str, number: int, size: int = SIZE) -> str:
+    """The JSON text of a document that PostgreSQL cannot compress to little."""
+    values = ((n, n * 7919 % 1_000_003) for n in range(size // 24))
+    items = ",".join(f'{{"pid":"p{n}","v":1{value}{number}}}' for n, value in values)
+    return f'{{"name":"{name}","status":"draft","clientId":"C5","items":[{items}]}}'
+
+
+@pytest.fixture
+def large_store(store: Store) -> Store:
+    """An application and its child, each with two large versions; opened by nobody yet."""
+    for number in range(2):
+        store.add("A1", number, large(f"Ипотека {number}", number), number)
+        store.add(
+            "R1", number, large(f"Рожкова {number}", number), number + 5, entity="participant-role"
+        )
+    return store
+
+
+@pytest.mark.django_db
+def test_first_page_costs_little_when_large_documents_were_opened(
+    large_store: Store, support: Client
+) -> None:
+    session = support.session
+    session["opened"] = [["product-instance", "A1"], ["participant-role", "R1"]]
+    session.save()
+    support.get("/admin/login/")  # what is loaded once
+    with less_memory_than(SIZE // 2):
+        said = text(support.get("/admin/"))
+    assert "Ипотека 1" in said
+    assert "Рожкова 1" in said
+    assert "draft" in said
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize(
+    "address", ["/admin/history/?q=A1+R1", "/admin/client/?q=C5&week=2020-W02"]
+)
+def test_list_of_titles_costs_little_when_documents_are_large(
+    large_store: Store, support: Client, address: str
+) -> None:
+    SearchKey.objects.create(
+        value="C5", name="clientId", entity="participant-role", id="R1", day=T0.date()
+    )
+    support.get("/admin/login/")
+    with less_memory_than(SIZE // 2):
+        said = text(support.get(address))
+    assert "Ипотека 1" in said
+
+
+@pytest.mark.django_db
+def test_first_page_says_what_changed_when_documents_are_small(
+    store: Store, support: Client
+) -> None:
+    for number in range(2):
+        store.add("A1", number, {"name": "Ипотека", "rate": f"1{number}.5"}, number)
+    support.get("/admin/history/product-instance/A1/")
+    assert "было 10,5 %, стало 11,5 %" in text(support.get("/admin/"))
+
+
+@pytest.mark.django_db
+def test_title_is_masked_when_only_titles_are_read(store: Store, support: Client) -> None:
+    FieldLabel.objects.create(path="/name", russian="Название", sensitive=True)
+    store.add("A1", 0, {"name": "Тайна", "status": "draft"}, 0)
+    reader = timeline.on_host().with_fields(FIELDS)
+    [(_, data)] = timeline.documents(reader, [(root(), "A1")]).items()
+    assert isinstance(data, dict)
+    assert str(data["name"]).startswith("masked:")
+    assert "Тайна" not in text(support.get("/admin/history/?q=A1"))
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize(
+    ("document", "shown"),
+    [
+        ({"name": "Ипотека", "status": None, "items": [1]}, {"name": "Ипотека", "status": None}),
+        ({"name": {"ru": "Ипотека"}}, {"name": {"ru": "Ипотека"}}),
+        ({"name": "x" * (FIELD_BYTES + 1), "status": 1.50}, {"status": 1.5}),
+        ({"items": []}, {}),
+        ({}, {}),
+        ([{"name": 1}], [{"name": 1}]),
+        ('"name"', "name"),
+        (
+            to_store(b'{"name":"a\\u0000","items":[1]}').decode(),
+            {"name": "a\0"},
+        ),
+    ],
+)
+def test_reader_for_fields_gives_only_these(store: Store, document: object, shown: object) -> None:
+    store.add("A1", 0, document, 0)
+    reader = HOST.with_fields(FIELDS)
+    assert timeline.newest(reader, root(), "A1").data == shown
+    assert timeline.documents(reader, [(root(), "A1")]) == {(root(), "A1"): shown}
+    [found] = newest_documents(root(), ["A1"])
+    assert json.loads(select_fields(found.data, FIELDS)) == shown
+
+
+@pytest.mark.django_db
+def test_deletion_without_document_stays_one_when_only_titles_are_read(store: Store) -> None:
+    store.add("A1", 0, {"name": "Ипотека"}, 0)
+    store.add("A1", 1, None, 1, type=ChangeType.DELETE)
+    reader = HOST.with_fields(FIELDS)
+    assert timeline.newest(reader, root(), "A1").data is None
+    assert timeline.documents(reader, [(root(), "A1")]) == {(root(), "A1"): {"name": "Ипотека"}}
+
+
+@pytest.mark.django_db
+def test_newest_bytes_are_above_the_limit_only_when_a_document_is(store: Store) -> None:
+    store.add("A1", 0, {"text": "x" * 100_000}, 0)
+    store.add("A1", 1, {"text": "y"}, 1)
+    assert 100_000 < newest_bytes("A1", 200_000) < 200_000
+    assert newest_bytes("A1", 50_000) > 50_000
+    store.add("A1", 2, {"text": "y"}, 2)
+    assert newest_bytes("A1", 50_000) < 100
+    assert newest_bytes("B1", 50_000) == 0
+
+
+def newest_bytes(id: str, most: int) -> int:
+    return HOST.newest_bytes([(root(), id)], most)[root(), id]
+
+
+def test_title_of_packed_document_is_read(tables: None) -> None:
+    with raw() as plain:
+        days.create(plain, root().table, T0.date())
+        store = Store()
+        for number in range(3):
+            store.add("A1", number, {"name": f"Ипотека {number}", "items": [number]}, number)
+        pack(plain, root(), T0.date())
+    reader = HOST.with_fields(FIELDS)
+    assert timeline.newest(reader, root(), "A1").data == {"name": "Ипотека 2"}
+    assert timeline.documents(reader, [(root(), "A1")]) == {(root(), "A1"): {"name": "Ипотека 2"}}
+    assert timeline.newest(HOST.without_documents(), root(), "A1").data == {}
+    assert HOST.newest_bytes([(root(), "A1")], 1_000)[root(), "A1"] > 0
