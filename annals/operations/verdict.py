@@ -146,9 +146,11 @@ def _stuck(values: Values) -> Iterable[str]:
 
 def _unpacked(values: Values) -> Iterable[str]:
     """Rows that came after a run that was done wait for the next one. What that run had to leave
-    is found by another check: unread messages and the quarantine."""
+    is found by another check: unread messages and the quarantine. A process of an earlier release
+    is found by none."""
     done = values["annals_maintain_exit_code"].get(()) == 0
-    return () if done else Beyond("annals_store_days_to_pack", ">", 0)(values)
+    waits = values["annals_store_earlier_sessions"].get((), 0)
+    return () if done and not waits else Beyond("annals_store_days_to_pack", ">", 0)(values)
 
 
 def by_reason(values: Values) -> dict[str, int]:

@@ -25,8 +25,10 @@ FORM: Final = 2
 
 SPACE: Final = 0x41_4E_4E_46  # "ANNF": the first key of the advisory locks that announce a form
 _MARKED: Final = r"^form_(\d+)_needs_stop$"
-# A session of this release has announced itself within this time after it was opened.
-_ANNOUNCED_S: Final = 5.0
+# A session of this release announces itself right after it was opened. Packing gives it this long;
+# what only shows who is connected gives it the shorter time.
+ANNOUNCED_S: Final = 5.0
+SHOWN_S: Final = 0.5
 _LOOK_AGAIN_S: Final = 0.25
 
 _ANNOUNCE: Final = """
@@ -102,10 +104,22 @@ def find_mark(connection: psycopg.Connection[Any]) -> int | None:
     return None if row is None else row[0]
 
 
-def find_unready(connection: psycopg.Connection[Any]) -> list[UnreadySession]:
-    """Return the sessions of Annals in this database that cannot read the form of this release."""
-    rows = connection.execute(_UNREADY, {"space": SPACE, "form": FORM}).fetchall()
-    return [UnreadySession(*row) for row in rows]
+def find_unready(
+    connection: psycopg.Connection[Any], wait_s: float = SHOWN_S
+) -> list[UnreadySession]:
+    """Return the sessions of Annals in this database that cannot read the form of this release.
+
+    Args:
+        wait_s: How long such a session is given to announce itself or to end: it may have been
+            opened just now. Where all are announced nothing waits.
+    """
+    until = time.monotonic() + wait_s
+    sessions = _list_unannounced(connection)
+    while sessions and time.monotonic() < until:
+        time.sleep(_LOOK_AGAIN_S)
+        pids = {session.pid for session in sessions}
+        sessions = [session for session in _list_unannounced(connection) if session.pid in pids]
+    return sessions
 
 
 def explain_wait(sessions: list[UnreadySession]) -> str:
@@ -150,16 +164,11 @@ def withdraw(connection: psycopg.Connection[Any]) -> None:
 
 
 def _refuse_unready(connection: psycopg.Connection[Any]) -> None:
-    """Raise EarlierReleaseError if a session does not announce the form of this release.
-
-    A session that was opened just now has not had the time for it: one counts that stays silent.
-    """
-    until = time.monotonic() + _ANNOUNCED_S
-    sessions = find_unready(connection)
-    while sessions and time.monotonic() < until:
-        time.sleep(_LOOK_AGAIN_S)
-        known = {session.pid for session in sessions}
-        silent = [session for session in find_unready(connection) if session.pid in known]
-        sessions = silent
-    if sessions:
+    """Raise EarlierReleaseError if a session does not announce the form of this release."""
+    if sessions := find_unready(connection, ANNOUNCED_S):
         raise EarlierReleaseError(explain_wait(sessions))
+
+
+def _list_unannounced(connection: psycopg.Connection[Any]) -> list[UnreadySession]:
+    rows = connection.execute(_UNREADY, {"space": SPACE, "form": FORM}).fetchall()
+    return [UnreadySession(*row) for row in rows]

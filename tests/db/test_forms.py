@@ -32,7 +32,7 @@ NEWER = f"form_{forms.FORM + 1}_needs_stop"
 @pytest.fixture(autouse=True)
 def short_wait(monkeypatch: pytest.MonkeyPatch) -> None:
     """A session of an earlier release never announces itself, so no test waits for that."""
-    monkeypatch.setattr(forms, "_ANNOUNCED_S", 0.3)
+    monkeypatch.setattr(forms, "ANNOUNCED_S", 0.3)
 
 
 @pytest.fixture(autouse=True)
@@ -126,7 +126,7 @@ def test_a_session_stays_announced_after_a_run_of_partitions(filled: Connection)
 def test_a_session_that_announces_itself_late_is_waited_for(
     filled: Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(forms, "_ANNOUNCED_S", 60.0)
+    monkeypatch.setattr(forms, "ANNOUNCED_S", 60.0)
     with raw(application_name="annals") as late:
         slept: list[float] = []
 
