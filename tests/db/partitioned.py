@@ -27,7 +27,7 @@ from history.models import (
 )
 from history.partitions import catalog
 from history.partitions.plan import Holds, Policy
-from ingest.models import Ledger, Quarantined, RetiredTopic
+from ingest.models import AskedTopic, Ledger, Quarantined, RetiredTopic
 from tests.db.commands import Ran, command
 from tests.db.noted import ledger_row
 
@@ -107,7 +107,7 @@ def move(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[datetime], None]
 def clean() -> None:
     drop_partitions()
     kept = (MaintainRun, ArchivedDay, DaySeal, SealedDay, LateRow, VerifiedTable, PackDictionary)
-    for model in (*kept, Ledger, Quarantined, RetiredTopic, JournalEntry):
+    for model in (*kept, Ledger, Quarantined, RetiredTopic, AskedTopic, JournalEntry):
         model.objects.all().delete()
 
 
