@@ -211,7 +211,8 @@ CHECKS: Final = (
         _("Look at the reasons; retry or discard them."), QUARANTINE),
     Check("AnnalsTopicNeverRead", False, Beyond("annals_store_topics_never_read", ">", 0),
         _("Topics were never read: nothing is known of their messages."),
-        _("Let a consumer read them, or declare them finished."), COMPLETENESS),
+        _("Let a consumer read them, create live topics that do not exist, or declare them "
+          "finished. A migration topic may be absent."), COMPLETENESS),
     Check("AnnalsDaysMissing", False, Beyond("annals_store_days_missing", ">", 0),
         _("Days have no partition: nothing can be stored in them."),
         MAINTAIN, DAYS),

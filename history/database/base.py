@@ -71,6 +71,12 @@ class DatabaseWrapper(base.DatabaseWrapper):
                     unless_good.pop_all()
                     return connection
 
+    def _configure_connection(self, connection: Any) -> Any:
+        """As Django, which calls it for each session right after it was opened: the pool also opens
+        sessions that nobody has asked for yet."""
+        forms.announce(connection)
+        return super()._configure_connection(connection)  # type: ignore[misc] # not in the stubs
+
     def _give_back(self, connection: Any) -> None:
         """To the pool, which forgets it if it does not work."""
         if self.pool is None:

@@ -31,9 +31,10 @@ ANNOUNCED_S: Final = 5.0
 SHOWN_S: Final = 0.5
 _LOOK_AGAIN_S: Final = 0.25
 
-_ANNOUNCE: Final = """
-SELECT pg_advisory_lock_shared(%s, %s),
-    coalesce(has_table_privilege(to_regclass('public.django_migrations'), 'SELECT'), false)
+_ANNOUNCE: Final = f"SELECT pg_advisory_lock_shared({SPACE}, {FORM})".encode()
+# A new database has no such table, and a login without rights may not read it.
+_MAY_LOOK: Final = """
+SELECT coalesce(has_table_privilege(to_regclass('public.django_migrations'), 'SELECT'), false)
 """
 _MARK: Final = """
 SELECT max((regexp_match(name, %s))[1]::int) FROM public.django_migrations WHERE app = 'history'
@@ -82,20 +83,32 @@ class UnreadySession:
 
 
 def open_session(connection: psycopg.Connection[Any]) -> None:
-    """Announce the form of this release for as long as the session lasts.
+    """Announce the form of this release for the session, then look for a newer one.
 
     Raises:
         NewerFormError: The database is marked with a form that this release does not read.
     """
-    row = connection.execute(_ANNOUNCE, [SPACE, FORM]).fetchone()
-    if row is None or not row[1]:
-        return  # a new database, or a login without rights: others say what is missing
+    announce(connection)
+    if connection.execute(_MAY_LOOK).fetchone() != (True,):
+        return  # others say what is missing
     if (marked := find_mark(connection)) is not None and marked > FORM:
         raise NewerFormError(
             f"a newer release has written rows of form {marked} into this database, and this one"
             f" reads forms up to {FORM}: start the newer release, or go back as docs/upgrade.md"
             " says"
         )
+
+
+def announce(connection: psycopg.Connection[Any]) -> None:
+    """Announce the form of this release for as long as the session lasts. Begins no transaction.
+
+    Raises:
+        psycopg.OperationalError: The server did not answer as it should.
+    """
+    # By libpq itself: psycopg would begin a transaction, which a pool does not allow at this place.
+    result = connection.pgconn.exec_(_ANNOUNCE)
+    if result.status != psycopg.pq.ExecStatus.TUPLES_OK:
+        raise psycopg.OperationalError(result.get_error_message())
 
 
 def find_mark(connection: psycopg.Connection[Any]) -> int | None:

@@ -110,7 +110,7 @@ def _free(connection: BaseDatabaseWrapper) -> None:
         # Not by Django's cursor, which refuses after an error. All: it may be held twice.
         if held is connection.connection and connection.is_usable():
             held.execute("SELECT pg_advisory_unlock_all()")
-            forms.open_session(held)  # its announcement is such a lock
+            forms.announce(held)  # that is such a lock
             return
     except psycopg.Error as error:
         log.warning("the session with the lock of `partitions` is closed: %s", describe(error))

@@ -18,6 +18,7 @@ from history.database import forms
 from history.models import SealedDay
 from ingest.management.actions.consume import refuse_other_tables
 from ingest.store.session import connect
+from tests.consuming import until
 from tests.db.as_role import PASSWORD, member, url_of
 from tests.db.commands import printed
 from tests.db.partitioned import raw, read_all_to_end, run
@@ -120,6 +121,18 @@ def test_a_session_stays_announced_after_a_run_of_partitions(filled: Connection)
     """The lock of the runs is freed with all advisory locks of its session."""
     run("maintain")
     connection.ensure_connection()
+    assert forms.find_unready(filled) == []
+
+
+def test_a_session_that_the_pool_opens_in_place_of_a_broken_one_is_announced(
+    filled: Connection,
+) -> None:
+    """Nobody has asked for it yet."""
+    connection.ensure_connection()
+    pool = connection.pool  # type: ignore[attr-defined]  # of psycopg's backend
+    connection.connection.close()
+    connection.close()
+    until(lambda: pool.get_stats()["pool_available"] > 0, "the pool opens no session")
     assert forms.find_unready(filled) == []
 
 
