@@ -1,8 +1,9 @@
-"""Notes which of the consumer's topics do not exist: such a topic holds nothing back."""
+"""Notes which topics do not exist: such a topic holds nothing back."""
 
 import time
 from typing import Final
 
+from history.entities import BY_TOPIC
 from ingest.consumer.heartbeats import Beats
 from ingest.source.brokers import TopicsQuestion
 from ingest.source.kafka import Source
@@ -11,8 +12,8 @@ ASK_SECONDS: Final = 10.0
 
 
 class TopicWatch:
-    """Asks the brokers again and again which topics exist. Called by the consumer's loop; only
-    finish() waits."""
+    """Asks the brokers again and again which topics of the declared kinds exist, also those that
+    another consumer reads. Called by the consumer's loop; only finish() waits."""
 
     def __init__(self, beats: Beats) -> None:
         self._beats = beats
@@ -26,11 +27,11 @@ class TopicWatch:
             self._asked = None
         if self._asked is None and time.monotonic() >= self._due:
             self._due = time.monotonic() + ASK_SECONDS
-            self._asked = source.ask_topics()
+            self._asked = source.ask_topics(BY_TOPIC)
 
     def finish(self, source: Source, seconds: float) -> None:
         """Ask a last time, and wait for the answer: nobody may ask before the next run."""
-        asked = source.ask_topics()
+        asked = source.ask_topics(BY_TOPIC)
         if asked.wait(seconds):
             self._note(asked)
 

@@ -129,9 +129,9 @@ class Source:
             return False
         return not any(topic in there for topic in self._topics)
 
-    def ask_topics(self) -> TopicsQuestion:
-        """Ask the brokers which of the topics exist. Never waits."""
-        return self._brokers.ask_topics(self._topics)
+    def ask_topics(self, topics: Iterable[str]) -> TopicsQuestion:
+        """Ask the brokers which of these topics exist. Never waits."""
+        return self._brokers.ask_topics(topics)
 
     def pause(self, partitions: Iterable[KafkaPartition]) -> None:
         """Deliver no messages of these partitions until resume() or start()."""
