@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from datetime import timedelta
 
 import pytest
+from django.conf import settings
 from django.contrib.auth.models import User
 from django.test import Client
 
@@ -105,7 +106,8 @@ def test_a_live_topic_that_does_not_exist_is_named(live_read: None, client: Clie
     answer(LIVE[1:], [lost, *MIGRATION])
     assert values_of(metrics.STORE.collect())["annals_store_topics_never_read"] == {(): 1}
     client.force_login(User.objects.create_superuser("reader"))
-    page = client.get("/admin/completeness/?language=en", headers={"Accept-Language": "en"})
+    client.cookies[settings.LANGUAGE_COOKIE_NAME] = "en"
+    page = client.get("/admin/completeness/")
     shown = page.content.decode()
     assert f"{lost} does not exist: nobody can send changes to it." in shown
     assert "Topics that do not exist; they are read as soon as they do:" in shown

@@ -75,6 +75,7 @@ def right_order(stand: Stand) -> None:
 
 def way_back(stand: Stand) -> None:
     """The earlier release refuses packed days, and works once they are unpacked."""
+    stand.consumers.root = stand.earlier
     refused = stand.consumers.start(**stand.environment(stand.earlier))
     refused.end(code=1)
     assert "form_2_needs_stop" in refused.said()
