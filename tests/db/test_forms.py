@@ -2,16 +2,21 @@
 
 import json
 from collections.abc import Iterator
+from secrets import token_hex
 from typing import Any
 
 import psycopg
 import pytest
+from django.conf import settings
 from django.contrib.auth.models import User
 from django.core.management import CommandError
 from django.db import OperationalError, connection
 from django.test import Client
 
 from annals.access import grants
+from annals.observe import metrics
+from annals.operations.deploy_checks import first_hour
+from annals.operations.verdict import values_of
 from history.daily import days
 from history.daily.canonical import Connection
 from history.database import forms
@@ -106,6 +111,25 @@ def test_the_login_of_a_process_counts_when_its_application_has_another_name(
         assert (session.pid, session.login) == (web.info.backend_pid, login)
         assert session.application == "web-7"
     assert PASSWORD not in str(session)
+
+
+def test_operators_see_what_packing_waits_for(filled: Connection, client: Client) -> None:
+    Store().add("D2", 0, json.dumps({"large": token_hex(100_000)}), minute(0))
+    client.force_login(User.objects.create_superuser("operator"))
+    client.cookies[settings.LANGUAGE_COOKIE_NAME] = "en"
+    with raw(application_name="annals") as earlier:
+        named = f"pid {earlier.info.backend_pid} (annals, "
+        [warning] = [one for one in first_hour(databases=["default"]) if one.id == "annals.W122"]
+        assert named in warning.msg
+        run("maintain")
+        assert values_of(metrics.STORE.collect())["annals_store_earlier_sessions"] == {(): 1}
+        assert "waits until no process of an earlier release is connected" in (
+            client.get("/admin/days/").content.decode()
+        )
+        assert "Finished days are not packed" in client.get("/admin/operations/").content.decode()
+    assert "annals.W122" not in [one.id for one in first_hour(databases=["default"])]
+    run("maintain")
+    assert "Finished days are not packed" not in client.get("/admin/operations/").content.decode()
 
 
 def test_sessions_of_this_release_and_of_other_programs_are_no_obstacle(
