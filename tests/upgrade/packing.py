@@ -77,7 +77,8 @@ def way_back(stand: Stand) -> None:
     """The earlier release refuses packed days, and works once they are unpacked."""
     stand.consumers.root = stand.earlier
     refused = stand.consumers.start(**stand.environment(stand.earlier))
-    refused.end(code=1)
+    assert refused.process.wait(60) == 1, refused.said()
+    refused.kill()
     assert "form_2_needs_stop" in refused.said()
     env = stand.environment(stand.earlier) | {"DATABASE_URL": stand.database.url_of(logins.WEB)}
     with gunicorn(env, stand.folder, "--workers", "1", root=stand.earlier, ready="/healthz") as web:
