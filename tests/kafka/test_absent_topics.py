@@ -14,7 +14,17 @@ import pytest
 from annals.embedded import logins
 from annals.embedded.broker import Daemon
 from history.entities import ENTITIES
-from tests.consuming import LIVE, OWNER_URL, ROOT, Database, Feed, environment, send, until
+from tests.consuming import (
+    LIVE,
+    OWNER_URL,
+    ROOT,
+    Consumers,
+    Database,
+    Feed,
+    environment,
+    send,
+    until,
+)
 from tests.kafka import brokers
 from tests.messages import NOW, TWIN, value
 from tests.processes import database, server
@@ -93,6 +103,22 @@ def installation(broker: Daemon, database: Database, tmp_path: Path) -> Iterator
 def asked(database: Database, absent: bool) -> set[str]:
     rows = database.query("SELECT topic FROM ingest_asked_topic WHERE absent = %s", absent)
     return {row["topic"] for row in rows}
+
+
+def test_a_run_until_idle_notes_which_topics_do_not_exist(
+    broker: Daemon, database: Database, tmp_path: Path
+) -> None:
+    """Also those that this run does not read. Nobody asks before the next run."""
+    brokers.create(broker, LIVE)
+    consumers = Consumers(environment(broker, database), tmp_path)
+    try:
+        consumers.drain("--topics", ",".join(LIVE[:2]))
+        assert asked(database, absent=True) == set(MIGRATION)
+        brokers.create(broker, MIGRATION)
+        consumers.drain()
+        assert asked(database, absent=True) == set()
+    finally:
+        consumers.stop()
 
 
 @pytest.mark.one_broker
