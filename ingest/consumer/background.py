@@ -14,7 +14,7 @@ from ingest import metrics
 from ingest.consumer.foresight import Foresight
 from ingest.consumer.heartbeats import Beats
 from ingest.consumer.positions import Positions, Standstill, Tolerance
-from ingest.consumer.topic_watch import TopicWatch
+from ingest.consumer.topic_census import TopicCensus
 from ingest.consumer.worker import Worker
 from ingest.source.brokers import Bounds, Look
 from ingest.source.client import Unreachable
@@ -91,7 +91,7 @@ class Background:
         self._probe = probe
         self._beats = beats
         self._foresight = foresight
-        self._topics = TopicWatch(beats)
+        self._topics = TopicCensus(beats)
         self._record = record
         self._probes: dict[KafkaPartition, Future[int | None]] = {}
         # One at a time: a database that does not answer must not get one for each turn afterwards.

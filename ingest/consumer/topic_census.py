@@ -11,7 +11,7 @@ from ingest.source.kafka import Source
 ASK_SECONDS: Final = 10.0
 
 
-class TopicWatch:
+class TopicCensus:
     """Asks the brokers again and again which topics of the declared kinds exist, also those that
     another consumer reads. Called by the consumer's loop; only finish() waits."""
 
