@@ -105,7 +105,14 @@ STORE_END_KNOWN: Final = REGISTER.collected_gauge(
 STORE_NEVER_READ: Final = REGISTER.collected_gauge(
     "annals_store_topics_never_read",
     "topics",
-    "Topics that no consumer has read and that are not retired.",
+    "Topics that no consumer has read and that are not retired; without migration topics that do "
+    "not exist.",
+)
+STORE_EARLIER_SESSIONS: Final = REGISTER.collected_gauge(
+    "annals_store_earlier_sessions",
+    "sessions",
+    "Sessions in the database of an earlier release that cannot read packed days: no day is packed "
+    "while one is connected.",
 )
 STORE_FAULTS: Final = REGISTER.collected_gauge(
     "annals_store_faults", "faults", "Faults in the ledger (`annals ledger` lists them)."

@@ -40,11 +40,14 @@ class Completeness:
 
 
 # One row with nothing known: never read. Of a topic that was created again the newest row counts.
+# A topic that did not exist when a consumer asked had nothing to read until then.
 _LEDGER = """
     SELECT DISTINCT ON (t.topic, l.partition)
-        l.high_watermark - l.next_offset, l.newest_timestamp, l.end_known_at,
-        l.halted_at IS NOT NULL, l.checked_at
+        CASE WHEN a.topic IS NULL THEN l.high_watermark - l.next_offset ELSE 0 END,
+        l.newest_timestamp, coalesce(l.end_known_at, a.asked_at),
+        l.halted_at IS NOT NULL, coalesce(l.checked_at, a.asked_at)
     FROM unnest(%(topics)s::text[]) AS t(topic) LEFT JOIN ingest_ledger l ON l.topic = t.topic
+    LEFT JOIN ingest_asked_topic a ON a.topic = t.topic AND a.absent AND l.topic IS NULL
     WHERE NOT EXISTS (SELECT FROM ingest_retired_topic r WHERE r.topic = t.topic)
     ORDER BY t.topic, l.partition, l.checked_at DESC
 """

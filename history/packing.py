@@ -30,7 +30,7 @@ from history.blocks.form import Packer, Row, Stored, cut, expand
 from history.daily import days
 from history.daily.canonical import Connection, columns, versions
 from history.daily.days import DayState, DayTable
-from history.database import session
+from history.database import forms, session
 from history.entities import Entity
 from history.failure.complaints import Complaint
 from history.models import PackDictionary, SealedDay
@@ -133,9 +133,10 @@ def pack(
 ) -> Done:
     """Pack a day of one table. rate: rows a second, 0: as fast as it can. Readers and writers go
     on. Only with the lock of maintain's runs; `connection` is in autocommit mode. Raises
-    NotPackable if the day is not finished or not there, SealedDayChangedError if it is not as it
-    was sealed, and psycopg.errors.LockNotAvailable if rows came meanwhile or a transaction stays
-    open: try again later."""
+    NotPackable if the day is not finished or not there, forms.EarlierReleaseError while a process
+    is connected that cannot read blocks, SealedDayChangedError if it is not as it was sealed, and
+    psycopg.errors.LockNotAvailable if rows came meanwhile or a transaction stays open: try again
+    later."""
     if (clock.now().date() - day).days <= YOUNGEST_DAYS:
         raise NotPackable(f"{entity.table} {day} is not finished: it ended less than a day ago")
     return _Rewrite(connection, entity, day, rate, progress).pack()
@@ -172,6 +173,7 @@ class _Rewrite:
 
     def pack(self) -> Done:
         place = self._place()
+        forms.activate(self._connection)
         self._check_disk(place)
         verification.check(self._connection, self._entity, self._day)
         dictionary = self._dictionary(place)
@@ -255,6 +257,7 @@ class _Rewrite:
         info = self._connection.info
         with closing(psycopg.connect(info.dsn, password=info.password, autocommit=True)) as reader:
             session.unlimited(reader)
+            forms.open_session(reader)
             with closing(self._rows(reader, place)) as rows:
                 written = self._write(place.new, made(rows))
         if self._stored(place.new) != written:

@@ -178,6 +178,19 @@ class RetiredTopic(models.Model):
         default_permissions = ()
 
 
+class AskedTopic(models.Model):
+    """What the brokers answered when a consumer last asked whether a topic exists. A topic that was
+    never absent has no row. asked_at: when it was asked, by the database's clock."""
+
+    topic = models.CharField(max_length=249, primary_key=True)
+    absent = models.BooleanField()
+    asked_at = models.DateTimeField()
+
+    class Meta:
+        db_table = "ingest_asked_topic"
+        default_permissions = ()
+
+
 class Pace(models.Model):
     """What the ledger counted at the beginning of each ten minutes of the last day, for rates.
     slot: which ten minutes; a later day overwrites it. came: messages that were at the brokers."""

@@ -18,6 +18,8 @@ HEALS: Final[Mapping[str, str]] = {"version_gap": "SELECT, UPDATE (asked_at)"}
 # The consumer notes with which day a key came last.
 KEYS: Final[Mapping[str, str]] = {
     "search_key": "SELECT, INSERT, UPDATE (day)",
+    # Which topics do not exist.
+    "ingest_asked_topic": "SELECT, INSERT, UPDATE (absent, asked_at)",
     # What the pages of operators show, and what was asked for there.
     "ingest_pace": "SELECT, INSERT, UPDATE (at, came, read, stored)",
     "ingest_job_run": "SELECT, INSERT, UPDATE (started_at, outcome)",

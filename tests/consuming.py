@@ -300,7 +300,7 @@ class Feed:
 
     def __init__(self, client: Client, documents: int = 400) -> None:
         self._producer = Producer({"acks": "all", "linger.ms": 5, **client})
-        self._documents = documents
+        self.documents = documents
         self._number = 0
         self._failed: list[str] = []
         self.topics: Sequence[str] = LIVE
@@ -310,7 +310,7 @@ class Feed:
     def one(self) -> None:
         number = self._number
         self._number += 1
-        document, version = number % self._documents, number // self._documents
+        document, version = number % self.documents, number // self.documents
         topic = self.topics[document % len(self.topics)]
         body = value(
             id=f"d{document}",

@@ -12,7 +12,8 @@ from django.db import connection
 
 from history import packing
 from history.base.table import counted
-from history.daily.days import partition_name
+from history.daily.days import is_packed, partition_name
+from history.database import forms
 from history.entities import BY_TABLE, ENTITIES
 from history.failure.complaints import Complaint
 from history.partitions import catalog
@@ -39,13 +40,17 @@ def due(today: date) -> list[tuple[str, date]]:
 
 def pack_due(today: date, outcome: Outcome, advance: Callable[[int], None]) -> None:
     """Pack finished days, one after another, at a rate that nobody notices. None is begun after
-    SECONDS: the next run goes on; and none after a defect."""
+    SECONDS: the next run goes on; none while a process of an earlier release is connected; and none
+    after a defect."""
     with run_lock():
         end = time.monotonic() + SECONDS
         for table, day in due(today):
             error: Exception | None = None
             try:
                 packing.pack(connection.connection, BY_TABLE[table], day, rate=RATE)
+            except forms.EarlierReleaseError as waits:
+                outcome.packing_waits = str(waits)
+                return
             except (Complaint, psycopg.Error) as failed:
                 error = failed
             outcome.note_in(outcome.packed, partition_name(table, day), error)
@@ -54,6 +59,17 @@ def pack_due(today: date, outcome: Outcome, advance: Callable[[int], None]) -> N
             advance(1)
             if isinstance(error, packing.WrongRowsError) or time.monotonic() > end:
                 return
+
+
+def packed() -> list[tuple[str, date]]:
+    """The packed days that exist, each with its table."""
+    connection.ensure_connection()
+    existing = catalog.read(connection, [entity.table for entity in ENTITIES])
+    return [
+        (part.table, part.day)
+        for part in existing
+        if part.day and is_packed(connection.connection, part.table, part.day)
+    ]
 
 
 def lines(days: Iterable[tuple[str, date]]) -> Iterator[str]:

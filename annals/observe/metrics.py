@@ -25,6 +25,7 @@ from annals.access.journal import days as journal
 from history import distribution, packing
 from history.base import clock
 from history.base.error_text import describe
+from history.database import forms
 from history.entities import ENTITIES
 from history.gaps import read
 from history.gaps import run as gap_runs
@@ -168,6 +169,7 @@ class StoreCollector(Collector):
                 _quarantine(),
                 *tables(),
                 _to_pack(),
+                _earlier_sessions(),
                 *last_run(),
                 *archive(),
                 *verification(),
@@ -191,7 +193,8 @@ class StoreCollector(Collector):
             self._quarantine_check_due = time.monotonic() + QUARANTINE_CHECK_S
         yield from _ledger(entries)
         yield from _losses(entries)
-        yield single(metrics.STORE_NEVER_READ, len(figures.never_read(entries)))
+        unread = [*figures.never_read(entries), *figures.unexpectedly_absent(entries)]
+        yield single(metrics.STORE_NEVER_READ, len(unread))
         faults = len(figures.faults(entries)) + self._quarantine_faults
         yield single(metrics.STORE_FAULTS, faults)
 
@@ -222,6 +225,12 @@ def _losses(entries: Sequence[Ledger]) -> Iterator[Metric]:
     yield filled(metrics.LOSS_SECONDS, ((place, each.seconds) for place, each in places))
     yield filled(metrics.CATCH_UP_SECONDS, ((place, each.catch_up) for place, each in places))
     yield filled(metrics.KEPT_SECONDS, ((place, each.kept) for place, each in places))
+
+
+def _earlier_sessions() -> Metric:
+    connection.ensure_connection()
+    sessions = forms.find_unready(connection.connection)
+    return single(metrics.STORE_EARLIER_SESSIONS, len(sessions))
 
 
 def _quarantine() -> Metric:

@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from django.conf import settings
 from django.contrib import admin
+from django.db import connection
 from django.db.models import Max
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
@@ -26,6 +27,7 @@ from history.admin.parts.cards import title
 from history.base import clock
 from history.base.plain_text import figure
 from history.daily.days import DayState
+from history.database import forms
 from history.entities import BY_TABLE, ENTITIES
 from history.models import ArchivedDay, DaySeal, SealedDay, VerifiedTable
 from history.partitions import state
@@ -203,6 +205,9 @@ def _table_days(now: datetime) -> dict[date, Sequence[TableDay]]:
     behind = packing.behind(parts, today, settings.ANNALS.pack_after_days)
     waits = may_get_rows(set(behind))
     later = gettext("waits for the next annals partitions maintain")
+    if behind and (sessions := forms.find_unready(connection.connection)):
+        text = gettext("waits until no process of an earlier release is connected: {sessions}")
+        later = text.format(sessions=", ".join(map(str, sessions)))
     unpacked = {place: why(waits[place]) if place in waits else later for place in behind}
     found: dict[tuple[date, str], TableDay] = {}
     for each in plans:

@@ -18,6 +18,7 @@ from annals.observe import health
 from annals.operations.jobs import jobs
 from history.base.error_text import describe
 from history.base.table import counted
+from history.database import forms
 from history.entities import ENTITIES
 from ingest.source.brokers import Brokers
 from ingest.source.client import Unreachable
@@ -126,7 +127,7 @@ def _of_web() -> Iterator[Warning]:
         )
 
 
-def _of_servers() -> Iterator[Warning]:
+def _of_servers() -> Iterator[CheckMessage]:
     """Raises DatabaseError."""
     if (why := health.complaint()) is not None:
         yield _warning(111, why, "annals migrate, as the owner of the tables")
@@ -134,6 +135,10 @@ def _of_servers() -> Iterator[Warning]:
     yield from _logins()
     yield from _topics()
     yield from _people()
+    connection.ensure_connection()
+    if waits := forms.explain_wait(forms.find_unready(connection.connection)):
+        hint = "End them once this release has taken their place (docs/upgrade.md)."
+        yield Warning(f"{waits[:1].upper()}{waits[1:]}.", hint=hint, id="annals.W122")
     for job in jobs():
         if job.late or job.failed:
             text = f"`{job.command}` has not run in time, or has failed."
@@ -168,14 +173,16 @@ def _logins() -> Iterator[Warning]:
             yield _warning(number, f"/readyz says of the {name}: {said}.", hint)
 
 
-def _topics() -> Iterator[Warning]:
+def _topics() -> Iterator[CheckMessage]:
     servers = dict(settings.KAFKA)
     bootstrap = str(servers.pop("bootstrap.servers", ""))
     if not bootstrap:
         return
     wanted = [entity.topics[0] for entity in ENTITIES]
+    migration = [topic for entity in ENTITIES for topic in entity.topics[1:]]
     try:
-        there = {topic for topic, _ in Brokers(bootstrap, servers).partitions(wanted)}
+        asked = Brokers(bootstrap, servers).partitions([*wanted, *migration])
+        there = {topic for topic, _ in asked}
     except Unreachable as error:
         yield _warning(
             116,
@@ -190,6 +197,14 @@ def _topics() -> Iterator[Warning]:
             "there, or not for this login: "
             f"{', '.join(absent)}.",
             "Create them, or give the login READ and DESCRIBE (docs/kafka.md).",
+        )
+    if without := [topic for topic in migration if topic not in there]:
+        yield Info(
+            f"{counted(len(without), 'migration topic')} not there, or not for this login: "
+            f"{', '.join(without)}.",
+            hint="That is right where nothing is migrated: a topic that does not exist holds "
+            f"nothing back. ({PAGE})",
+            id="annals.I117",
         )
 
 

@@ -146,9 +146,11 @@ def _stuck(values: Values) -> Iterable[str]:
 
 def _unpacked(values: Values) -> Iterable[str]:
     """Rows that came after a run that was done wait for the next one. What that run had to leave
-    is found by another check: unread messages and the quarantine."""
+    is found by another check: unread messages and the quarantine. A process of an earlier release
+    is found by none."""
     done = values["annals_maintain_exit_code"].get(()) == 0
-    return () if done else Beyond("annals_store_days_to_pack", ">", 0)(values)
+    waits = values["annals_store_earlier_sessions"].get((), 0)
+    return () if done and not waits else Beyond("annals_store_days_to_pack", ">", 0)(values)
 
 
 def by_reason(values: Values) -> dict[str, int]:
@@ -209,7 +211,8 @@ CHECKS: Final = (
         _("Look at the reasons; retry or discard them."), QUARANTINE),
     Check("AnnalsTopicNeverRead", False, Beyond("annals_store_topics_never_read", ">", 0),
         _("Topics were never read: nothing is known of their messages."),
-        _("Let a consumer read them, or declare them finished."), COMPLETENESS),
+        _("Let a consumer read them, create live topics that do not exist, or declare them "
+          "finished. A migration topic may be absent."), COMPLETENESS),
     Check("AnnalsDaysMissing", False, Beyond("annals_store_days_missing", ">", 0),
         _("Days have no partition: nothing can be stored in them."),
         MAINTAIN, DAYS),

@@ -318,6 +318,11 @@ COMPONENTS: dict[str, Schema] = {
             "neverRead": said(
                 list_of(TEXT), "Topics of which nothing is known, and that are not retired."
             ),
+            "absent": said(
+                list_of(object_of({"topic": TEXT, "askedAt": MOMENT})),
+                "Topics that were never read because the brokers said that they do not exist, and "
+                "when they were asked last.",
+            ),
             "undeclared": said(
                 list_of(TEXT),
                 "Topics that were read, and that no declared kind has any more: "

@@ -10,18 +10,19 @@ import psycopg
 from django.db.backends.postgresql import base
 
 from history import distribution
-from history.database import session
+from history.database import forms, session
 
 _FITTED: Final = "_annals_plans"
 
 
 def fit(connection: psycopg.Connection[Any]) -> None:
-    """Complete the settings of a session, once for each connection. Where the tables are
-    distributed, the server chooses the plans: one for all values names no shard. Raises
-    psycopg.Error."""
+    """Complete the settings of a session, once for each connection, and announce what it can read.
+    Where the tables are distributed, the server chooses the plans: one for all values names no
+    shard. Raises psycopg.Error, of it forms.NewerFormError."""
     if getattr(connection, _FITTED, False):
         return
     session.unlimited(connection)
+    forms.open_session(connection)
     if distribution.active(connection):
         connection.execute("SET plan_cache_mode TO auto")
     if not connection.autocommit:
@@ -69,6 +70,12 @@ class DatabaseWrapper(base.DatabaseWrapper):
                     fit(connection)
                     unless_good.pop_all()
                     return connection
+
+    def _configure_connection(self, connection: Any) -> Any:
+        """As Django, which calls it for each session right after it was opened: the pool also opens
+        sessions that nobody has asked for yet."""
+        forms.announce(connection)
+        return super()._configure_connection(connection)  # type: ignore[misc] # not in the stubs
 
     def _give_back(self, connection: Any) -> None:
         """To the pool, which forgets it if it does not work."""

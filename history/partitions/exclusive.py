@@ -13,7 +13,7 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 
 from history.base.error_text import describe
 from history.daily.days import ADVISORY_SPACE
-from history.database import session
+from history.database import forms, session
 
 # The advisory locks of days are (ADVISORY_SPACE, hash); this one is of the one-number kind.
 RUN_LOCK: Final = ADVISORY_SPACE << 32
@@ -110,6 +110,7 @@ def _free(connection: BaseDatabaseWrapper) -> None:
         # Not by Django's cursor, which refuses after an error. All: it may be held twice.
         if held is connection.connection and connection.is_usable():
             held.execute("SELECT pg_advisory_unlock_all()")
+            forms.announce(held)  # that is such a lock
             return
     except psycopg.Error as error:
         log.warning("the session with the lock of `partitions` is closed: %s", describe(error))

@@ -17,14 +17,15 @@ from history.partitions.strategy import VERSIONS, Archiver, Check, DayPartition,
 class Outcome:
     """What a run did, by the names of partitions. held: not dropped because they are held.
     unsealed: finished days, each a table and a day, that may still get rows, with the reason. busy:
-    without their locks; the next run tries again. broken: failed, with the error. longest_detach:
-    seconds, with the wait. search_keys_removed: last seen before search_keys_before.
-    quarantine_removed: messages."""
+    without their locks; the next run tries again. broken: failed, with the error. packing_waits:
+    why no day was packed though some are due, or empty. longest_detach: seconds, with the wait.
+    search_keys_removed: last seen before search_keys_before. quarantine_removed: messages."""
 
     created: list[str] = field(default_factory=list)
     dropped: list[str] = field(default_factory=list)
     sealed: list[str] = field(default_factory=list)
     packed: list[str] = field(default_factory=list)
+    packing_waits: str = ""
     unsealed: list[tuple[str, date, str]] = field(default_factory=list)
     held: list[str] = field(default_factory=list)
     busy: list[str] = field(default_factory=list)

@@ -13,7 +13,7 @@ from django.utils.translation import ngettext
 from history.base import clock
 from history.base.silence import silence
 from history.entities import BY_TOPIC
-from ingest.models import Gap, Ledger, Quarantined, RetiredTopic
+from ingest.models import AskedTopic, Gap, Ledger, Quarantined, RetiredTopic
 from ingest.source.message import TopicPartition
 
 
@@ -59,9 +59,27 @@ def retired() -> dict[str, RetiredTopic]:
 
 
 def never_read(found: Sequence[Ledger]) -> list[str]:
-    """The topics without a ledger row that are not retired: messages in them would be missing."""
+    """Return the topics that may have messages and were never read.
+
+    That is each one without a ledger row, unless it is retired or the brokers say that it does not
+    exist: see absent().
+    """
     read = {entry.topic for entry in found}
-    return [topic for topic in BY_TOPIC if topic not in read and topic not in retired()]
+    known = {*retired(), *absent(found)}
+    return [topic for topic in BY_TOPIC if topic not in read and topic not in known]
+
+
+def absent(found: Sequence[Ledger]) -> dict[str, datetime]:
+    """Return the topics that were never read because the brokers say that they do not exist, each
+    with the moment at which a consumer last asked. Retired ones are not among them."""
+    asked = dict(AskedTopic.objects.filter(absent=True).values_list("topic", "asked_at"))
+    without = asked.keys() & BY_TOPIC.keys() - {entry.topic for entry in found} - retired().keys()
+    return {topic: asked[topic] for topic in BY_TOPIC if topic in without}
+
+
+def unexpectedly_absent(found: Sequence[Ledger]) -> list[str]:
+    """Return the topics of absent() that services send to: only migration topics may be absent."""
+    return [topic for topic in absent(found) if topic == BY_TOPIC[topic].topics[0]]
 
 
 def undeclared(found: Sequence[Ledger]) -> list[str]:
@@ -121,6 +139,7 @@ def as_json(
             for each in retired().values()
         ],
         "neverRead": never_read(found),
+        "absent": [{"topic": topic, "askedAt": _iso(at)} for topic, at in absent(found).items()],
         "undeclared": undeclared(found),
         "losses": list(losses),
         "partitions": [

@@ -11,7 +11,7 @@ from history.base import clock
 from history.base.silence import SILENT
 from history.base.table import counted
 from history.entities import BY_TOPIC, ENTITIES
-from ingest.completeness.figures import entries, never_read
+from ingest.completeness.figures import absent, entries, never_read
 
 # Clocks of producers differ by less.
 FUTURE: Final = timedelta(hours=1)
@@ -42,8 +42,8 @@ def unsettled(days: Collection[tuple[str, date]]) -> dict[tuple[str, date], str]
 def may_get_rows(days: Collection[tuple[str, date]]) -> dict[tuple[str, date], str]:
     """The given days that may still get rows, with a reason for people: those that are unsettled,
     and all days of a table while one of its topics was never read, or its end is not known or was
-    not seen today (UTC) nor just now: messages of before may wait there. Retired topics do not
-    count."""
+    not seen today (UTC) nor just now: messages of before may wait there. A topic that does not
+    exist has its end at its beginning. Retired topics do not count."""
     reasons = unsettled(days)
     unknown = _unknown_topics()
     for place in days:
@@ -59,6 +59,11 @@ def _unknown_topics() -> dict[str, str]:
     for topic in never_read(ledger):
         found[BY_TOPIC[topic].table].append(f"{topic} was never read")
     midnight = now.astimezone(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
+    for topic, asked_at in absent(ledger).items():
+        if asked_at < min(midnight, now - SILENT):
+            since = f"{asked_at.astimezone(UTC):%Y-%m-%d %H:%M} UTC"
+            reason = f"no consumer has asked since {since} whether {topic} exists"
+            found[BY_TOPIC[topic].table].append(reason)
     for entry in ledger:
         if entry.topic not in BY_TOPIC or entry.retired:
             continue

@@ -14,6 +14,7 @@ from history.api import access, describe
 from history.api.answers import Answer
 from history.api.call import Call, Question
 from history.base.plain_text import figure
+from history.entities import BY_TOPIC
 from history.gaps import read as gaps
 from ingest.completeness import figures, losses
 from ingest.completeness.figures import as_json, entries, faults
@@ -77,6 +78,10 @@ def page(request: HttpRequest) -> HttpResponse:
             ),
             "never_read": figures.never_read(entries) if entries else [],
             "undeclared": figures.undeclared(entries),
+            "missing": figures.unexpectedly_absent(entries),
+            "absent": [
+                topic for topic in figures.absent(entries) if topic != BY_TOPIC[topic].topics[0]
+            ],
             "halted": halted(entries),
         },
     )
@@ -117,6 +122,7 @@ _WHY: Final = (
     gettext_noop("{where} was never read"),
     gettext_noop("the end of {where} is not known"),
     gettext_noop("no consumer has seen the end of {where} since {at}"),
+    gettext_noop("no consumer has asked since {at} whether {where} exists"),
     gettext_noop("the ledger of {where} does not add up"),
     gettext_noop("{n} messages of {where} not read yet"),
     gettext_noop("{n} message of {where} not read yet"),

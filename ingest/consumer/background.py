@@ -14,6 +14,7 @@ from ingest import metrics
 from ingest.consumer.foresight import Foresight
 from ingest.consumer.heartbeats import Beats
 from ingest.consumer.positions import Positions, Standstill, Tolerance
+from ingest.consumer.topic_census import TopicCensus
 from ingest.consumer.worker import Worker
 from ingest.source.brokers import Bounds, Look
 from ingest.source.client import Unreachable
@@ -90,6 +91,7 @@ class Background:
         self._probe = probe
         self._beats = beats
         self._foresight = foresight
+        self._topics = TopicCensus(beats)
         self._record = record
         self._probes: dict[KafkaPartition, Future[int | None]] = {}
         # One at a time: a database that does not answer must not get one for each turn afterwards.
@@ -102,6 +104,7 @@ class Background:
 
     def turn(self, source: Source, positions: Positions, window: Window) -> str | None:
         """Work that is due every BEAT_SECONDS. Returns why to claim everything again, or None."""
+        self._topics.turn(source)
         if time.monotonic() < self._due or not (positions.claimed or self._held):
             return None
         self._due = time.monotonic() + BEAT_SECONDS
@@ -128,6 +131,7 @@ class Background:
         before the next run. Waits a few seconds at most."""
         if not positions.claimed:
             return
+        self._topics.finish(source, FINISH_SECONDS)
         until = time.monotonic() + FINISH_SECONDS
         while (look := source.look(positions.claimed)) is None and time.monotonic() < until:
             time.sleep(0.05)

@@ -2,7 +2,7 @@
 
 import logging
 import time
-from collections.abc import Callable, Container, Mapping
+from collections.abc import Callable, Container, Mapping, Sequence
 from concurrent.futures import Future, wait
 from functools import partial
 
@@ -60,6 +60,11 @@ class Beats:
         self._worker.submit(
             partial(self._do, partial(ledger.foresee, found=found, reading_rate=reading_rate))
         )
+
+    def note_topics(self, there: Sequence[str], absent: Sequence[str], asked_at: float) -> None:
+        """Write which topics exist: ledger.note_topics(). Never waits."""
+        noted = partial(ledger.note_topics, there=there, absent=absent, asked_at=asked_at)
+        self._worker.submit(partial(self._do, noted))
 
     def close(self, seconds: float) -> None:
         """End, at most this long after the database stopped answering."""

@@ -46,6 +46,37 @@ class Look:
     ends: Mapping[KafkaPartition, int]
 
 
+class TopicsQuestion:
+    """The question which topics exist. The answer may still be on its way.
+
+    asked_at: the time.monotonic() before it.
+    """
+
+    def __init__(self, asked: Futures) -> None:
+        self.asked_at = time.monotonic()
+        self._asked = asked
+
+    def wait(self, seconds: float = 0) -> bool:
+        """Wait up to this long for the answer. Return whether it is there."""
+        return not wait(self._asked.values(), seconds).not_done
+
+    def split(self) -> tuple[list[str], list[str]]:
+        """Return the topics that exist, and those that the brokers say do not exist.
+
+        A topic is in neither list where nobody answered, or where the login may not ask.
+        """
+        there, absent = [], []
+        for topic, future in self._asked.items():
+            try:
+                future.result(0)
+            except ck.KafkaException as error:
+                if error.args[0].code() == ck.KafkaError.UNKNOWN_TOPIC_OR_PART:
+                    absent.append(topic)
+            else:
+                there.append(topic)
+        return there, absent
+
+
 class Question:
     """The question for ids and offsets of partitions. The answer may still be on its way."""
 
@@ -107,6 +138,10 @@ class Brokers:
         wanted = [*partitions]
         low, end = self._offsets(wanted, EARLIEST), self._offsets(wanted, LATEST)
         return Question(_ask_ids(self._admin, {topic for topic, _ in wanted}), low, end)
+
+    def ask_topics(self, topics: Iterable[str]) -> TopicsQuestion:
+        """Ask which of these topics exist. Creates none. Never waits."""
+        return TopicsQuestion(_ask_ids(self._admin, topics))
 
     def partitions(self, topics: Iterable[str]) -> list[KafkaPartition]:
         """The partitions of those topics that exist. Waits. Raises Unreachable."""

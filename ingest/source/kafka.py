@@ -7,7 +7,7 @@ from threading import Thread
 
 import confluent_kafka as ck
 
-from ingest.source.brokers import Brokers, Look, Question
+from ingest.source.brokers import Brokers, Look, Question, TopicsQuestion
 from ingest.source.client import (
     COMMON,
     TIMEOUT_SECONDS,
@@ -128,6 +128,10 @@ class Source:
         except ck.KafkaException:
             return False
         return not any(topic in there for topic in self._topics)
+
+    def ask_topics(self, topics: Iterable[str]) -> TopicsQuestion:
+        """Ask the brokers which of these topics exist. Never waits."""
+        return self._brokers.ask_topics(topics)
 
     def pause(self, partitions: Iterable[KafkaPartition]) -> None:
         """Deliver no messages of these partitions until resume() or start()."""

@@ -3,7 +3,7 @@
 import logging
 import time
 from collections.abc import Container, Mapping, Sequence
-from typing import NamedTuple
+from typing import Final, LiteralString, NamedTuple
 
 import psycopg
 from msgspec.structs import astuple
@@ -277,6 +277,36 @@ WHERE p.at < now() - make_interval(secs => %(seconds)s)
 def note_pace(connection: Connection) -> None:
     """Note what the ledger counts now, if that was not done in these ten minutes."""
     connection.execute(_PACE, {"seconds": Pace.SECONDS, "slots": Pace.SLOTS})
+
+
+# A question that was asked later counts, in whatever order the answers are written.
+_ABSENT: Final[LiteralString] = """
+INSERT INTO ingest_asked_topic AS known (topic, absent, asked_at)
+SELECT topic, true, now() - make_interval(secs => %(age)s::float8)
+FROM unnest(%(topics)s::text[]) AS topic
+ON CONFLICT (topic) DO UPDATE SET absent = true, asked_at = excluded.asked_at
+WHERE known.asked_at < excluded.asked_at
+"""
+_THERE: Final[LiteralString] = """
+UPDATE ingest_asked_topic
+SET absent = false, asked_at = now() - make_interval(secs => %(age)s::float8)
+WHERE topic = ANY(%(topics)s) AND absent
+    AND asked_at < now() - make_interval(secs => %(age)s::float8)
+"""
+
+
+def note_topics(
+    connection: Connection, there: Sequence[str], absent: Sequence[str], asked_at: float
+) -> None:
+    """Record which topics the brokers said exist, and which do not.
+
+    Args:
+        asked_at: The time.monotonic() before the question.
+    """
+    age = max(0.0, time.monotonic() - asked_at)
+    if absent:
+        connection.execute(_ABSENT, {"age": age, "topics": list(absent)})
+    connection.execute(_THERE, {"age": age, "topics": list(there)})
 
 
 def halt(connection: Connection, halted: Mapping[Claim, str]) -> None:

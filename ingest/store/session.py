@@ -13,7 +13,7 @@ from django.db import connection as django_connection
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from history import distribution
-from history.database import session
+from history.database import forms, session
 from ingest.store.ledger import Connection
 
 logger = logging.getLogger(__name__)
@@ -95,6 +95,11 @@ def connect(purpose: str = "annals-consume") -> Connection:
     )
     made = psycopg.connect(conninfo, autocommit=True)
     session.unlimited(made)
+    try:
+        forms.open_session(made)
+    except psycopg.Error:
+        made.close()
+        raise
     return made
 
 

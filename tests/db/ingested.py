@@ -155,7 +155,7 @@ def faults() -> list[str]:
 
 OURS = (
     *("ingest_ledger", "ingest_gap", "ingest_unstored", "ingest_quarantine", "search_key"),
-    *("ingest_pace", "ingest_job_run", "ingest_quarantine_request"),
+    *("ingest_pace", "ingest_job_run", "ingest_quarantine_request", "ingest_asked_topic"),
 )
 
 

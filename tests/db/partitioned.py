@@ -14,6 +14,7 @@ from annals.access.models import JournalEntry
 from history.base import clock
 from history.daily import days
 from history.daily.window import Window
+from history.database import forms
 from history.entities import BY_TOPIC, ENTITIES
 from history.models import (
     ArchivedDay,
@@ -26,7 +27,7 @@ from history.models import (
 )
 from history.partitions import catalog
 from history.partitions.plan import Holds, Policy
-from ingest.models import Ledger, Quarantined, RetiredTopic
+from ingest.models import AskedTopic, Ledger, Quarantined, RetiredTopic
 from tests.db.commands import Ran, command
 from tests.db.noted import ledger_row
 
@@ -106,7 +107,7 @@ def move(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[datetime], None]
 def clean() -> None:
     drop_partitions()
     kept = (MaintainRun, ArchivedDay, DaySeal, SealedDay, LateRow, VerifiedTable, PackDictionary)
-    for model in (*kept, Ledger, Quarantined, RetiredTopic, JournalEntry):
+    for model in (*kept, Ledger, Quarantined, RetiredTopic, AskedTopic, JournalEntry):
         model.objects.all().delete()
 
 
@@ -126,11 +127,13 @@ def day(number: int) -> date:
 
 
 def advisory_locks() -> int:
-    """How many advisory locks sessions have in this database."""
+    """How many advisory locks sessions have in this database, but for announcements of the form
+    that they read."""
     with raw() as plain:
         row = plain.execute(
             "SELECT count(*) FROM pg_locks JOIN pg_database d ON d.oid = database"
-            " WHERE locktype = 'advisory' AND datname = current_database()"
+            " WHERE locktype = 'advisory' AND datname = current_database() AND classid <> %s",
+            [forms.SPACE],
         ).fetchone()
     return int(row[0]) if row else 0
 

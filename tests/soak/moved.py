@@ -1,4 +1,5 @@
-"""`python -m tests.soak.moved PROGRAM ...`: manage.py or gunicorn, on the moved clock."""
+"""`python -m tests.soak.moved PROGRAM ...`: manage.py, another script or gunicorn, on the moved
+clock."""
 
 import os
 import runpy
@@ -6,20 +7,31 @@ import sys
 from datetime import UTC, datetime
 from pathlib import Path
 
+import django
+
 from history.base import clock
-from ingest.store import session
 from tests.soak.clock import FILE_VARIABLE, PATH, read
 
 
 def main() -> None:
     file = Path(os.environ[FILE_VARIABLE])
     clock.now = lambda: datetime.now(UTC) + read(file)
-    session.SEARCH_PATH = PATH
     sys.argv = sys.argv[1:]
     if sys.argv[0].endswith(".py"):
+        _move_sessions_of_ingest()
         runpy.run_path(sys.argv[0], run_name="__main__")
     else:
+        # gunicorn sets where metrics are kept before anything of Django is imported. A web process
+        # opens no session of ingest.
         runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)
+
+
+def _move_sessions_of_ingest() -> None:
+    os.environ.setdefault("DJANGO_SETTINGS_MODULE", "annals.settings")
+    django.setup()
+    from ingest.store import session
+
+    session.SEARCH_PATH = PATH
 
 
 if __name__ == "__main__":

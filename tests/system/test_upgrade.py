@@ -3,7 +3,9 @@
 import json
 import os
 import re
+import shutil
 import subprocess
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,7 +16,7 @@ import psycopg
 import pytest
 
 from tests.consuming import ROOT
-from tests.upgrade import earlier, release
+from tests.upgrade import earlier, packing, release, stand
 from tests.upgrade.release import Failed, Release
 
 pytestmark = pytest.mark.system
@@ -91,3 +93,17 @@ def test_the_commit_of_the_release_has_the_migrations_of_what_is_kept(tmp_path: 
 def test_every_release_of_the_changelog_is_kept() -> None:
     """`python -m tests.upgrade.keep NAME REFERENCE` keeps one."""
     assert release.last() in release.names()
+
+
+@pytest.mark.skipif(not has_history(), reason="needs the history of the repository")
+def test_no_day_is_packed_before_the_earlier_release_is_gone() -> None:
+    """`maintain` of this release in the wrong order and in the right one, and the way back, with
+    real processes of the last release."""
+    folder = Path(tempfile.mkdtemp(prefix="annals-upgrade-"))
+    folder.chmod(0o755)  # PostgreSQL runs as a user of its own
+    try:
+        root = earlier.unpack(earlier.DEFAULT, folder / "earlier")
+        with stand.stand(folder / "stand", "embedded", root) as made:
+            packing.scenes(made)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)

@@ -72,13 +72,15 @@ def test_halts_are_recorded_again_only_after_the_last_attempt(
     positions = Positions()
     positions.assign([ONE.kafka], 0)
     positions.grant([Claim(ONE, 1, 10, 0, True)], TOLERANCE)
+    source = MagicMock(look=lambda _: None)
+    source.ask_topics.return_value.wait.return_value = False  # the brokers have not answered yet
     for _ in range(3):
         background._due = 0.0
-        background.turn(MagicMock(look=lambda _: None), positions, WINDOW)
+        background.turn(source, positions, WINDOW)
     assert len(jobs) == 1
     jobs[0].set_result(None)
     background._due = 0.0
-    background.turn(MagicMock(look=lambda _: None), positions, WINDOW)
+    background.turn(source, positions, WINDOW)
     assert len(jobs) == 2
     background.close(1)
 

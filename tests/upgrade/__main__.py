@@ -14,7 +14,8 @@ from functools import partial
 from pathlib import Path
 
 from tests.consuming import ROOT, complete, until
-from tests.upgrade import earlier
+from tests.messages import NOW
+from tests.upgrade import earlier, packing
 from tests.upgrade.stand import Stand, stand
 
 CONSUMERS = 2
@@ -28,6 +29,7 @@ def upgrade(stand: Stand, seconds: float) -> None:
     phase = partial(stand.phase, say=partial(print, flush=True), seconds=seconds)
     with ExitStack() as stack:
         running = [stand.start(stand.earlier) for _ in range(CONSUMERS)]
+        stand.feed.dates = [NOW, packing.OLD]
         stack.enter_context(stand.feed.pouring(RATE))
         until(lambda: stand.database.read() > 2 * RATE, "nothing is read")
         stack.enter_context(stand.watched())
@@ -43,8 +45,16 @@ def upgrade(stand: Stand, seconds: float) -> None:
                         running[place].terminate(10)
                         running[place] = stand.start(root)
                         time.sleep(seconds)
+            did = packing.maintain(stand)
+            if did["packed"] or not did["packing_waits"]:
+                stand.faults.append(f"packed while the web of the earlier release runs: {did}")
         with phase("web of this release"), stand.serving(ROOT):
             time.sleep(seconds)
+            with phase("maintain packs"):
+                if not packing.maintain(stand)["packed"]:
+                    stand.faults.append("maintain packs nothing though no earlier process runs")
+            with phase("unpack --all, before the way back"):
+                stand.manage(ROOT, "partitions", "unpack", "--all")
         with (
             phase("web of the earlier release again"),
             stand.serving(stand.earlier, "/healthz"),

@@ -41,7 +41,7 @@ class Stand:
     the one that is asked, if any. faults: what a user would complain about."""
 
     def __init__(self, folder: Path, server: Postgres, broker: Daemon, earlier: Path) -> None:
-        self.folder, self.earlier = folder, earlier
+        self.folder, self.earlier, self.broker = folder, earlier, broker
         folder.mkdir()
         self.database = Database(server, "annals", server.url())
         env = environment(broker, self.database)
@@ -57,7 +57,7 @@ class Stand:
 
     def manage(self, root: Path, *words: str) -> str:
         """Run a command of a project as the owner. What it wrote; raises Refused."""
-        done = command(self._env(root), *words, root=root)
+        done = command(self.environment(root), *words, root=root)
         if done.returncode != 0:
             raise Refused(done.stderr.strip())
         return done.stdout + done.stderr
@@ -78,18 +78,19 @@ class Stand:
     def start(self, root: Path) -> Running:
         """A consumer of a project, reading."""
         self.consumers.root = root
-        running = self.consumers.start(**self._env(root))
+        running = self.consumers.start(**self.environment(root))
         running.until_reading()
         return running
 
-    def _env(self, root: Path) -> dict[str, str]:
-        """A release runs with the packages that it names."""
+    def environment(self, root: Path) -> dict[str, str]:
+        """Of the processes of a project, with the consumer's login. A release runs with the
+        packages that it names."""
         return self.env if root is ROOT else self.env | {"PYTHONPATH": f"{self.earlier}.packages"}
 
     @contextmanager
     def serving(self, root: Path, ready: str = "/readyz") -> Iterator[None]:
         """A web of a project is asked in the block. ready: what answers 200 when it may be."""
-        env = self._env(root) | {"DATABASE_URL": self.database.url_of(logins.WEB)}
+        env = self.environment(root) | {"DATABASE_URL": self.database.url_of(logins.WEB)}
         with gunicorn(env, self.folder, "--workers", "1", root=root, ready=ready) as web:
             self.web = web
             yield

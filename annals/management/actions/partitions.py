@@ -6,6 +6,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from datetime import date
+from functools import partial
 from typing import Any, TypeVar
 
 import psycopg
@@ -31,6 +32,7 @@ from history.base.error_text import describe
 from history.base.table import counted, print_table
 from history.daily.canonical import Connection
 from history.daily.days import is_packed, partition_name, release
+from history.database import forms
 from history.entities import BY_NAME, BY_TABLE, ENTITIES, Entity
 from history.failure.complaints import Complaint
 from history.failure.sentences import known
@@ -122,6 +124,8 @@ class PartitionsRun:
         )
         for line in packing_days.lines(packed):
             self.stdout.write(line)
+        if packed and (waits := forms.explain_wait(forms.find_unready(connection.connection))):
+            self.stdout.write(_sentence(waits))
         try:
             clock.check(connection.connection)
         except clock.WrongClockError as error:
@@ -243,6 +247,8 @@ class PartitionsRun:
             self.stdout.write(f"{name}: held, see `partitions plan`; --force drops it")
         for name, error in outcome.broken:
             self.stdout.write(f"{name}: {error}")
+        if outcome.packing_waits:
+            self.stdout.write(_sentence(outcome.packing_waits))
         reasons = Counter((table, why) for table, _, why in outcome.unsealed)
         for (table, why), count in reasons.items():
             self.stdout.write(f"{table}: {counted(count, 'day')} not sealed: {why}")
@@ -312,23 +318,45 @@ class PartitionsRun:
             return self._for_each(act, self._entities())
 
     def _pack(self) -> int:
-        return self._rewritten(packing.pack, "Packed")
+        return self._locked(partial(self._rewrite, packing.pack, "Packed", day=self.options["day"]))
 
     def _unpack(self) -> int:
-        return self._rewritten(packing.unpack, "Unpacked")
+        """Unpack a day, or all. Once none is packed, earlier releases may work again."""
+        day: date | None = self.options["day"]
+        if (day is None) is not self.options["all"]:
+            raise CommandError("Name the day, or give --all.", returncode=2)
+        code = 0
+        with run_lock():
+            tables = {entity.table: entity for entity in self._entities()}
+            places = [(table, day) for table in tables] if day else packing_days.packed()
+            for table, packed_day in places:
+                if table in tables:
+                    act = partial(self._rewrite, packing.unpack, "Unpacked", day=packed_day)
+                    code = max(code, self._for_each(act, [tables[table]]))
+            left = packing_days.packed()
+            if not left:
+                forms.withdraw(connection.connection)
+                self.stdout.write("No day is packed: an earlier release can read every day.")
+            elif not day:
+                self.stdout.write(f"{counted(len(left), 'table')} of days are still packed.")
+        return code
 
-    def _rewritten(self, rewrite: Callable[..., packing.Done], word: str) -> int:
-        day = self.options["day"]
-
-        def act(plain: Connection, entity: Entity) -> str:
-            with progress(f"{entity.table} {day}, rows", None, sys.stderr) as advance:
-                done = rewrite(plain, entity, day, progress=advance)
-            return (
-                f"{word} {entity.table} {day}: {counted(done.rows, 'row')}, "
-                f"{show.size(done.before)} before, {show.size(done.after)} now."
-            )
-
-        return self._locked(act)
+    def _rewrite(
+        self,
+        rewrite: Callable[..., packing.Done],
+        word: str,
+        plain: Connection,
+        entity: Entity,
+        *,
+        day: date,
+    ) -> str:
+        """Pack or unpack a day of one table; return what was done, for people."""
+        with progress(f"{entity.table} {day}, rows", None, sys.stderr) as advance:
+            done = rewrite(plain, entity, day, progress=advance)
+        return (
+            f"{word} {entity.table} {day}: {counted(done.rows, 'row')}, "
+            f"{show.size(done.before)} before, {show.size(done.after)} now."
+        )
 
     def _seal(self) -> int:
         day = self.options["day"]
@@ -369,6 +397,10 @@ class PartitionsRun:
     def _entities(self) -> list[Entity]:
         name = self.options["entity"]
         return [BY_NAME[name]] if name else list(ENTITIES)
+
+
+def _sentence(text: str) -> str:
+    return f"{text[:1].upper()}{text[1:]}."
 
 
 def _store() -> Store:

@@ -53,8 +53,14 @@ class Command(BaseCommand):
         for each in (forgetting, adopting):
             each.add_argument("--entity", choices=BY_NAME, required=True, help="kind of entity")
             each.add_argument("--why", required=True, help="the reason, kept in the access journal")
-        for each in (restoring, releasing, forgetting, adopting, sealing, packing, unpacking):
+        for each in (restoring, releasing, forgetting, adopting, sealing, packing):
             each.add_argument("day", type=day, help="YYYY-MM-DD, UTC")
+        unpacking.add_argument("day", type=day, nargs="?", help="YYYY-MM-DD, UTC")
+        unpacking.add_argument(
+            "--all",
+            action="store_true",
+            help="every packed day; then a release that cannot read packed days works again",
+        )
         for each in (restoring, releasing, packing, unpacking):
             each.add_argument("--entity", choices=BY_NAME, help="one kind of entity, not all")
         for each in (sealing, checking):

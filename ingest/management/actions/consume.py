@@ -21,7 +21,7 @@ from prometheus_client import start_http_server
 from history import schema
 from history.base import memory
 from history.base.error_text import describe
-from history.database import privileges, session
+from history.database import forms, privileges, session
 from history.failure.database import is_refused, no_connection
 from ingest import rights
 from ingest.consumer.background import Probe
@@ -103,6 +103,8 @@ def refuse_other_tables() -> None:
             "rights are those of an earlier release. Run `annals migrate` and `annals grants "
             "--apply` as the owner of the tables, then start this process again."
         ) from None
+    except forms.NewerFormError as error:
+        raise CommandError(f"{error}.") from None
     except psycopg.Error as error:
         if is_refused(error):
             raise

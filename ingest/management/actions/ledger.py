@@ -140,6 +140,28 @@ class LedgerRun:
                     f"{losses.in_words(first)} at the earliest.",
                 )
 
+    def _print_topics(self, entries: list[Ledger]) -> None:
+        """One line for each topic of which nothing is read."""
+        for topic in figures.never_read(entries):
+            self.stdout.write(
+                f"NEVER READ {topic}: nothing is known of its messages. Read it with `annals "
+                "consume`, or declare it finished with `annals ledger retire`.",
+            )
+        for topic, asked_at in figures.absent(entries).items():
+            expected = "a migration topic may be absent"
+            if topic == BY_TOPIC[topic].topics[0]:
+                expected = "services send their changes to it, so create it"
+            self.stdout.write(
+                f"ABSENT {topic}: it did not exist at {asked_at:%Y-%m-%d %H:%M:%S} UTC; {expected}."
+                " It holds nothing back, and is read as soon as it exists.",
+            )
+        for topic in figures.undeclared(entries):
+            self.stdout.write(
+                f"NOT READ {topic}: no declared kind has this topic any more, so nobody reads what "
+                "comes to it. Declare its kind again, or declare the topic finished with `annals "
+                "ledger retire`.",
+            )
+
     def _print(self, entries: list[Ledger], faults: list[str]) -> None:
         if not entries:
             self.stdout.write("The ledger is empty: nothing has been consumed yet.")
@@ -159,17 +181,7 @@ class LedgerRun:
         print_table(self.stdout, table)
         for topic, each in figures.retired().items():
             self.stdout.write(f"RETIRED {topic} since {each.retired_at:%Y-%m-%d}: {each.why}")
-        for topic in figures.never_read(entries):
-            self.stdout.write(
-                f"NEVER READ {topic}: nothing is known of its messages. Read it with `annals "
-                "consume`, or declare it finished with `annals ledger retire`.",
-            )
-        for topic in figures.undeclared(entries):
-            self.stdout.write(
-                f"NOT READ {topic}: no declared kind has this topic any more, so nobody reads what "
-                "comes to it. Declare its kind again, or declare the topic finished with `annals "
-                "ledger retire`.",
-            )
+        self._print_topics(entries)
         for entry in entries:
             if entry.log_cut:
                 self.stdout.write(

@@ -1,0 +1,18 @@
+"""Which topics the brokers say do not exist."""
+
+from django.db import migrations, models
+
+
+class Migration(migrations.Migration):
+    dependencies = [("ingest", "0010_operations")]
+    operations = [
+        migrations.CreateModel(
+            name="AskedTopic",
+            fields=[
+                ("topic", models.CharField(max_length=249, primary_key=True, serialize=False)),
+                ("absent", models.BooleanField()),
+                ("asked_at", models.DateTimeField()),
+            ],
+            options={"db_table": "ingest_asked_topic", "default_permissions": ()},
+        ),
+    ]

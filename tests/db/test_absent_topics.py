@@ -1,0 +1,117 @@
+"""A topic that the brokers say does not exist holds nothing; one that nobody asked for does."""
+
+import time
+from collections.abc import Sequence
+from datetime import timedelta
+
+import pytest
+from django.conf import settings
+from django.contrib.auth.models import User
+from django.test import Client
+
+from annals.observe import metrics
+from annals.operations.verdict import values_of
+from history import complete_to
+from history.base import clock
+from history.entities import BY_TOPIC, ENTITIES
+from ingest.completeness import figures, holds
+from ingest.models import AskedTopic, Ledger
+from ingest.store import ledger
+from ingest.store.session import connect
+from tests.db.commands import printed
+from tests.db.noted import ledger_row
+from tests.db.partitioned import TABLE, read_to_end
+
+pytestmark = pytest.mark.django_db
+LIVE = [entity.topics[0] for entity in ENTITIES]
+MIGRATION = [topic for entity in ENTITIES for topic in entity.topics[1:]]
+DAY = clock.now().date() - timedelta(days=4)
+
+
+def answer(there: Sequence[str], absent: Sequence[str], age: float = 0) -> None:
+    """A consumer notes what the brokers answered to its question so many seconds ago."""
+    with connect() as plain:
+        ledger.note_topics(plain, there, absent, time.monotonic() - age)
+
+
+@pytest.fixture
+def live_read(transactional_db: None) -> None:
+    """The five live topics are read to their end."""
+    for topic in LIVE:
+        read_to_end(topic)
+
+
+def test_a_topic_that_nobody_asked_for_holds_every_day_of_its_table(live_read: None) -> None:
+    why = holds.may_get_rows({(TABLE, DAY)})
+    assert why == {(TABLE, DAY): f"{BY_TOPIC[LIVE[0]].topics[1]} was never read"}
+    assert complete_to.read(ENTITIES).complete_to is None
+
+
+def test_a_topic_that_does_not_exist_holds_nothing_and_leaves_the_freshness(
+    live_read: None,
+) -> None:
+    answer(LIVE, MIGRATION)
+    assert holds.may_get_rows({(TABLE, DAY)}) == {}
+    fresh = complete_to.read(ENTITIES)
+    assert fresh.complete_to is not None
+    assert clock.now() - fresh.complete_to < timedelta(minutes=1)
+    assert (fresh.lag_messages, fresh.silence) == (0, None)
+    entries = figures.entries()
+    assert figures.never_read(entries) == []
+    assert list(figures.absent(entries)) == [topic for topic in BY_TOPIC if topic in MIGRATION]
+    assert values_of(metrics.STORE.collect())["annals_store_topics_never_read"] == {(): 0}
+
+
+def test_an_answer_that_is_old_holds_and_the_freshness_ends_with_it(live_read: None) -> None:
+    answer(LIVE, MIGRATION, age=2 * 86_400)
+    [why] = holds.may_get_rows({(TABLE, DAY)}).values()
+    assert why.startswith("no consumer has asked since ")
+    assert why.endswith(f"whether {BY_TOPIC[LIVE[0]].topics[1]} exists")
+    fresh = complete_to.read(ENTITIES)
+    assert fresh.complete_to is not None
+    assert clock.now() - fresh.complete_to > timedelta(days=1)
+    assert fresh.silence is not None
+
+
+def test_a_topic_that_appears_counts_at_once(live_read: None) -> None:
+    answer(LIVE, MIGRATION, age=10)
+    answer([*LIVE, *MIGRATION], [])
+    assert set(figures.never_read(figures.entries())) == set(MIGRATION)
+    assert holds.may_get_rows({(TABLE, DAY)}) != {}
+    assert complete_to.read(ENTITIES).complete_to is None
+
+
+def test_an_earlier_answer_that_is_written_later_counts_no_more(live_read: None) -> None:
+    answer(LIVE, MIGRATION, age=30)
+    answer([*LIVE, *MIGRATION], [], age=10)
+    answer(LIVE, MIGRATION, age=20)
+    assert not AskedTopic.objects.filter(absent=True).exists()
+    answer(LIVE, MIGRATION, age=5)
+    answer([*LIVE, *MIGRATION], [], age=8)
+    assert AskedTopic.objects.filter(absent=True).count() == len(MIGRATION)
+
+
+def test_a_topic_that_was_read_once_holds_although_it_is_gone(live_read: None) -> None:
+    """Its messages may not all have been read when it was deleted."""
+    deleted = BY_TOPIC[LIVE[0]].topics[1]
+    ledger_row(deleted, high_watermark=12, end_known_at=clock.now())
+    answer(LIVE, MIGRATION)
+    assert "2 messages" in holds.may_get_rows({(TABLE, DAY)})[TABLE, DAY]
+    assert deleted not in figures.absent(figures.entries())
+
+
+def test_a_live_topic_that_does_not_exist_is_named(live_read: None, client: Client) -> None:
+    lost = LIVE[0]
+    Ledger.objects.filter(topic=lost).delete()
+    answer(LIVE[1:], [lost, *MIGRATION])
+    assert values_of(metrics.STORE.collect())["annals_store_topics_never_read"] == {(): 1}
+    client.force_login(User.objects.create_superuser("reader"))
+    client.cookies[settings.LANGUAGE_COOKIE_NAME] = "en"
+    page = client.get("/admin/completeness/")
+    shown = page.content.decode()
+    assert f"{lost} does not exist: nobody can send changes to it." in shown
+    assert "Topics that do not exist; they are read as soon as they do:" in shown
+    said = printed("ledger", "--offline")
+    assert f"ABSENT {lost}: it did not exist at " in said
+    assert "create it" in said
+    assert "a migration topic may be absent" in said

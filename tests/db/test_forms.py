@@ -1,0 +1,230 @@
+"""No form of data is written before each connected process can read it."""
+
+import json
+from collections.abc import Iterator
+from secrets import token_hex
+from typing import Any
+
+import psycopg
+import pytest
+from django.conf import settings
+from django.contrib.auth.models import User
+from django.core.management import CommandError
+from django.db import OperationalError, connection
+from django.test import Client
+
+from annals.access import grants
+from annals.observe import metrics
+from annals.operations.deploy_checks import first_hour
+from annals.operations.verdict import values_of
+from history.daily import days
+from history.daily.canonical import Connection
+from history.database import forms
+from history.models import SealedDay
+from ingest.management.actions.consume import refuse_other_tables
+from ingest.store.session import connect
+from tests.consuming import until
+from tests.db.as_role import PASSWORD, member, url_of
+from tests.db.commands import printed
+from tests.db.partitioned import raw, read_all_to_end, run
+from tests.db.store import T0, Store, minute
+
+pytestmark = pytest.mark.usefixtures("tables")
+DAY = T0.date()
+TABLE = "product_instance_aud"
+NEWER = f"form_{forms.FORM + 1}_needs_stop"
+
+
+@pytest.fixture(autouse=True)
+def short_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A session of an earlier release never announces itself, so no test waits for that."""
+    monkeypatch.setattr(forms, "ANNOUNCED_S", 0.3)
+
+
+@pytest.fixture(autouse=True)
+def no_mark(tables: None) -> Iterator[None]:
+    """The database is as one in which no day was ever packed, before and after."""
+    forget_marks()
+    yield
+    forget_marks()
+
+
+def forget_marks() -> None:
+    with raw() as plain:
+        plain.execute("DELETE FROM django_migrations WHERE name LIKE 'form%needs_stop'")
+
+
+@pytest.fixture
+def filled(plain: Connection) -> Connection:
+    """A day of one table that is due to be packed, and nothing that holds it."""
+    days.create(plain, TABLE, DAY)
+    store = Store()
+    for version in range(5):
+        store.add("D1", version, json.dumps({"n": version}), minute(version))
+    read_all_to_end()
+    return plain
+
+
+def is_packed() -> bool:
+    return SealedDay.objects.filter(table=TABLE, day=DAY, packed_at__isnull=False).exists()
+
+
+def marked(plain: Connection) -> int | None:
+    return forms.find_mark(plain)
+
+
+@pytest.mark.parametrize("name", ["annals", "annals-consume", "annals-beat"])
+def test_pack_names_a_session_that_announces_no_form_and_packs_nothing(
+    name: str, filled: Connection
+) -> None:
+    with raw(application_name=name) as earlier:
+        code, _, said = run("pack", str(DAY), "--entity", "product-instance")
+        assert code == 2
+        assert f"pid {earlier.info.backend_pid} ({name}, {earlier.info.user}" in said
+        assert "Replace it by this release" in said
+        assert not is_packed()
+        assert marked(filled) is None
+    assert run("pack", str(DAY), "--entity", "product-instance").code == 0
+    assert is_packed()
+
+
+def test_maintain_reports_that_packing_waits_and_does_everything_else(filled: Connection) -> None:
+    with raw(application_name="annals") as earlier:
+        code, out, _ = run("maintain", "--json")
+        answer = json.loads(out)
+        assert (code, answer["packed"], answer["broken"]) == (0, [], [])
+        assert f"pid {earlier.info.backend_pid}" in answer["packing_waits"]
+        assert answer["created"]
+        assert "packed 0" in run("maintain").out
+        assert "nothing is packed while" in run("plan").out.lower()
+    assert json.loads(run("maintain", "--json").out)["packing_waits"] == ""
+    assert is_packed()
+
+
+@pytest.mark.parametrize("role", [grants.WEB, grants.CONSUMER])
+def test_the_login_of_a_process_counts_when_its_application_has_another_name(
+    role: str, filled: Connection
+) -> None:
+    printed("grants", "--apply")
+    with member(role) as login, psycopg.connect(url_of(login), application_name="web-7") as web:
+        (session,) = forms.find_unready(filled)
+        assert (session.pid, session.login) == (web.info.backend_pid, login)
+        assert session.application == "web-7"
+    assert PASSWORD not in str(session)
+
+
+def test_operators_see_what_packing_waits_for(filled: Connection, client: Client) -> None:
+    Store().add("D2", 0, json.dumps({"large": token_hex(100_000)}), minute(0))
+    client.force_login(User.objects.create_superuser("operator"))
+    client.cookies[settings.LANGUAGE_COOKIE_NAME] = "en"
+    with raw(application_name="annals") as earlier:
+        named = f"pid {earlier.info.backend_pid} (annals, "
+        [warning] = [one for one in first_hour(databases=["default"]) if one.id == "annals.W122"]
+        assert named in warning.msg
+        run("maintain")
+        assert values_of(metrics.STORE.collect())["annals_store_earlier_sessions"] == {(): 1}
+        assert "waits until no process of an earlier release is connected" in (
+            client.get("/admin/days/").content.decode()
+        )
+        assert "Finished days are not packed" in client.get("/admin/operations/").content.decode()
+    assert "annals.W122" not in [one.id for one in first_hour(databases=["default"])]
+    run("maintain")
+    assert "Finished days are not packed" not in client.get("/admin/operations/").content.decode()
+
+
+def test_sessions_of_this_release_and_of_other_programs_are_no_obstacle(
+    filled: Connection,
+) -> None:
+    connection.ensure_connection()
+    foreign = raw(application_name="psql"), raw(application_name="outbox relay")
+    with connect(), connect("annals-beat"), foreign[0], foreign[1]:
+        assert forms.find_unready(filled) == []
+
+
+def test_a_session_stays_announced_after_a_run_of_partitions(filled: Connection) -> None:
+    """The lock of the runs is freed with all advisory locks of its session."""
+    run("maintain")
+    connection.ensure_connection()
+    assert forms.find_unready(filled) == []
+
+
+def test_a_session_that_the_pool_opens_in_place_of_a_broken_one_is_announced(
+    filled: Connection,
+) -> None:
+    """Nobody has asked for it yet."""
+    connection.ensure_connection()
+    pool = connection.pool  # type: ignore[attr-defined]  # of psycopg's backend
+    connection.connection.close()
+    connection.close()
+    until(lambda: pool.get_stats()["pool_available"] > 0, "the pool opens no session")
+    assert forms.find_unready(filled) == []
+
+
+def test_a_session_that_announces_itself_late_is_waited_for(
+    filled: Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(forms, "ANNOUNCED_S", 60.0)
+    with raw(application_name="annals") as late:
+        slept: list[float] = []
+
+        def sleep(seconds: float) -> None:
+            slept.append(seconds)
+            forms.open_session(late)
+
+        monkeypatch.setattr(forms.time, "sleep", sleep)
+        forms.activate(filled)
+        assert len(slept) == 1
+
+
+def test_a_session_that_connects_before_the_mark_is_committed_takes_it_back(
+    filled: Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between the look and the mark: the earlier process has not seen it."""
+    real, opened = forms.find_mark, []
+
+    def connect_meanwhile(plain: Any) -> int | None:
+        opened.append(raw(application_name="annals"))
+        return real(plain)
+
+    monkeypatch.setattr(forms, "find_mark", connect_meanwhile)
+    with pytest.raises(forms.EarlierReleaseError):
+        forms.activate(filled)
+    opened[0].close()
+    assert real(filled) is None
+
+
+def test_the_database_is_marked_while_a_day_is_packed_and_until_all_are_unpacked(
+    filled: Connection,
+) -> None:
+    """Release 0.1.0 refuses a database that has an unknown migration with this end."""
+    run("maintain")
+    assert is_packed()
+    names = filled.execute("SELECT name FROM django_migrations WHERE name LIKE '%needs_stop'")
+    assert names.fetchall() == [(f"form_{forms.FORM}_needs_stop",)]
+    code, out, _ = run("unpack", "--all")
+    assert (code, is_packed(), marked(filled)) == (0, False, None)
+    assert "an earlier release can read every day" in out
+
+
+def test_unpack_needs_a_day_or_all(filled: Connection) -> None:
+    for words in ((), (str(DAY), "--all")):
+        code, _, said = run("unpack", *words)
+        assert (code, said) == (2, "Name the day, or give --all.")
+
+
+def test_a_process_refuses_rows_of_a_newer_form(filled: Connection, client: Client) -> None:
+    client.raise_request_exception = False
+    client.force_login(User.objects.create_superuser("reader"))
+    filled.execute(
+        "INSERT INTO django_migrations (app, name, applied) VALUES ('history', %s, now())", [NEWER]
+    )
+    connection.close()
+    connection.close_pool()  # type: ignore[attr-defined]  # of psycopg's backend
+    with pytest.raises(OperationalError, match="a newer release has written rows of form 3"):
+        connection.ensure_connection()
+    assert client.get("/readyz").status_code == 503
+    assert client.get("/api/v1/history/product-instance/D1").status_code == 503
+    with pytest.raises(forms.NewerFormError):
+        connect()
+    with pytest.raises(CommandError, match="start the newer release"):
+        refuse_other_tables()

@@ -1,0 +1,47 @@
+"""`python first_hour.py ADDRESS...`: what operators and clients see of an installation, as JSON.
+
+Run on the clock of the installation (tests.soak.moved), with the rights of the tables' owner.
+"""
+
+import json
+import os
+import sys
+
+import django
+
+if __name__ == "__main__":
+    os.environ.setdefault("DJANGO_SETTINGS_MODULE", "annals.settings")
+    django.setup()
+    from django.core.checks import Warning
+    from django.test import Client
+
+    from annals.access.local_logins import make_break_glass
+    from annals.observe import metrics
+    from annals.operations.deploy_checks import first_hour
+    from annals.operations.jobs import jobs
+    from annals.operations.verdict import findings, values_of
+    from history.base import clock
+    from history.models import SealedDay
+
+    client = Client(SERVER_NAME="localhost", headers={"Accept-Language": "en"})
+    client.force_login(make_break_glass("operator", clock.now()))
+    found = findings(values_of(metrics.STORE.collect()), jobs())
+    page = client.get("/admin/operations/")
+    checks = first_hour(databases=["default"])
+    print(
+        json.dumps(
+            {
+                "findings": [[str(one.what), [str(place) for place in one.where]] for one in found],
+                "page": page.content.decode(),
+                "warnings": [one.id for one in checks if isinstance(one, Warning)],
+                "infos": [one.id for one in checks if not isinstance(one, Warning)],
+                "answers": [client.get(f"/api/v1/{path}").json()["data"] for path in sys.argv[1:]],
+                "packed": sorted(
+                    str(day)
+                    for day in SealedDay.objects.filter(packed_at__isnull=False)
+                    .values_list("day", flat=True)
+                    .distinct()
+                ),
+            }
+        )
+    )
