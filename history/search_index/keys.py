@@ -123,8 +123,9 @@ def stored_values(text: str) -> list[str]:
 
     The others were stored by releases that kept values as they came.
     """
-    forms = (STORED_FORM, "NFD")
-    return list(dict.fromkeys([*(unicodedata.normalize(form, text) for form in forms), text]))
+    stored = unicodedata.normalize(STORED_FORM, text)
+    decomposed = unicodedata.normalize("NFD", text)
+    return list(dict.fromkeys([stored, decomposed, text]))
 
 
 @cache
