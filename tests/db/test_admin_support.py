@@ -8,6 +8,7 @@ import zipfile
 from datetime import UTC, date, datetime, timedelta
 from typing import Any
 from urllib.parse import quote
+from xml.etree import ElementTree
 
 import msgspec
 import pytest
@@ -391,6 +392,27 @@ def test_a_value_is_no_formula_no_line_and_an_id_a_file_name(store: Store, suppo
     for asked, name in (("?as=csv", "Дом.csv"), ("versions/1/?download=1", "Дом-v1.json")):
         header = support.get(f"{address}{asked}").headers["Content-Disposition"]
         assert header == f"attachment; filename*=utf-8''{quote(f'product-instance-{name}')}"
+
+
+@pytest.mark.parametrize("form", ["csv", "xlsx"])
+def test_a_file_keeps_phone_numbers_and_negative_numbers(
+    form: str, store: Store, support: Client
+) -> None:
+    texts = ["+79161234567", "+7 (916) 123-45-67", "-5,5", "a; -1\n- b"]
+    store.add("A1", 0, {"n": "x"}, 0)
+    for number, each in enumerate([*texts, "=1+1"], 1):
+        store.add("A1", number, {"n": each}, number)
+    answer = support.get(A1, {"as": form})
+    if form == "csv":
+        lines = list(csv.reader(io.StringIO(answer.content.decode("utf-8-sig")), delimiter=";"))
+        cells = {cell for line in lines for cell in line}
+    else:
+        with zipfile.ZipFile(io.BytesIO(answer.content)) as book:
+            assert b"<f>" not in book.read("xl/worksheets/sheet1.xml")
+            root = ElementTree.fromstring(book.read("xl/sharedStrings.xml"))  # noqa: S314 - ours
+        cells = {"".join(each.itertext()) for each in root}
+    assert cells.issuperset(texts)
+    assert ("'=1+1" if form == "csv" else "=1+1") in cells
 
 
 def test_the_zone_is_remembered(documents: Store, support: Client) -> None:
