@@ -13,9 +13,16 @@ from history.models import VERSION_MODELS
 
 Tables: TypeAlias = set[str]
 
+# The schema may also have tables of other applications whose names end in _aud: a table of Annals
+# is told by its columns.
 _THERE = """
 SELECT relname FROM pg_class WHERE relkind = 'p' AND right(relname, 4) = '_aud'
     AND relnamespace = current_schema()::regnamespace
+    AND 7 = (SELECT count(*) FROM pg_attribute WHERE attrelid = pg_class.oid AND NOT attisdropped
+        AND (attname, atttypid) IN (('id', 'varchar'::regtype), ('version', 'int4'::regtype),
+            ('data', 'jsonb'::regtype), ('updated_at', 'timestamptz'::regtype),
+            ('client_id', 'varchar'::regtype), ('author', 'varchar'::regtype),
+            ('type', 'int4'::regtype)))
 """
 # As migration 0013 does it for the shipped kinds.
 _LZ4 = """
@@ -27,7 +34,7 @@ def create_missing(
     *, using: str, verbosity: int = 0, stdout: TextIO | None = None, **_: Any
 ) -> None:
     """Make the tables of the declared kinds that have none, each with its indexes in a
-    transaction; and give each table the columns of blocks."""
+    transaction; and give each of them, and of the shipped kinds, the columns of blocks."""
     connection = connections[using]
     there = _there(connection)
     for entity in ENTITIES:
@@ -36,7 +43,8 @@ def create_missing(
         _create(connection, entity)
         if verbosity > 0:
             (stdout or sys.stdout).write(f"  Made the table {entity.table} ({entity.name})\n")
-    for table in sorted(_there(connection)):
+    own = {entity.table for entity in (*ENTITIES, *shipped())}
+    for table in sorted(own & _there(connection)):
         _add_columns(connection, table)
 
 

@@ -6,9 +6,15 @@ from django.conf import settings
 from django.http import HttpRequest, HttpResponse
 from whitenoise.middleware import WhiteNoiseFileResponse  # type: ignore[import-untyped]
 
+from history.api.revalidation import REVALIDATED
+
 
 class NoStore:
-    """The first middleware: no answer but static files may be kept; each has the content policy."""
+    """The first middleware: no answer may be kept, and each has the content policy.
+
+    Static files may be kept, and by the client alone those answers that say so: see
+    history.api.revalidation.
+    """
 
     def __init__(self, get_response: Callable[[HttpRequest], HttpResponse]) -> None:
         self.get_response = get_response
@@ -16,6 +22,7 @@ class NoStore:
     def __call__(self, request: HttpRequest) -> HttpResponse:
         response = self.get_response(request)
         if not isinstance(response, WhiteNoiseFileResponse):
-            response.headers["Cache-Control"] = "no-store"
+            if response.headers.get("Cache-Control") != REVALIDATED:
+                response.headers["Cache-Control"] = "no-store"
             response.headers["Content-Security-Policy"] = settings.CONTENT_SECURITY_POLICY
         return response

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import calendar
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
+from operator import attrgetter
 from typing import Any, Final
 
 from django.conf import settings
@@ -18,7 +19,7 @@ from django.shortcuts import render
 from django.template.defaultfilters import filesizeformat
 from django.utils.formats import date_format
 from django.utils.functional import Promise
-from django.utils.translation import gettext
+from django.utils.translation import gettext, ngettext
 from django.utils.translation import gettext_lazy as _
 
 from annals.access.journal import days as journal
@@ -115,6 +116,33 @@ class TableDay:
         return "; ".join(_next(self))
 
 
+@dataclass(frozen=True, slots=True)
+class AlikeDays:
+    """Tables of days of which the page says the same."""
+
+    tables: Sequence[TableDay]
+    text: str
+
+    @property
+    def place(self) -> str:
+        """The day and the table, or how many there are and of which days."""
+        first, last = (_day(pick(one.day for one in self.tables)) for pick in (min, max))
+        days = first if first == last else f"{first} – {last}"
+        names = list(dict.fromkeys(one.name for one in self.tables))
+        if first == last or len(self.tables) == 1:
+            return f"{days} {', '.join(names)}"
+        count = ngettext("{n} daily table", "{n} daily tables", len(self.tables))
+        return f"{days}, {count.format(n=figure(len(self.tables)))}"
+
+
+def _alike(tables: Iterable[TableDay], text: Callable[[TableDay], str]) -> list[AlikeDays]:
+    """Return the tables of days in groups with the same text, in the order of the first of each."""
+    found: dict[str, list[TableDay]] = {}
+    for one in tables:
+        found.setdefault(text(one), []).append(one)
+    return [AlikeDays(its, said) for said, its in found.items()]
+
+
 def table_name(table: str) -> str:
     """For people."""
     return title(BY_TABLE[table]) if table in BY_TABLE else gettext("Access journal")
@@ -175,8 +203,14 @@ def page(request: HttpRequest) -> HttpResponse:
         "months": list(_months(by_day)),
         "chosen": chosen if chosen in by_day else None,
         "tables": by_day.get(chosen, ()) if chosen else (),
-        "held": [one for its in by_day.values() for one in its if one.state == "held"],
-        "unpacked": [one for its in by_day.values() for one in its if one.unpacked][::-1],
+        "held": _alike(
+            (one for its in by_day.values() for one in its if one.state == "held"),
+            lambda one: f"{one.held}; {one.next}",
+        ),
+        "unpacked": _alike(
+            [one for its in by_day.values() for one in its if one.unpacked][::-1],
+            attrgetter("unpacked"),
+        ),
         "states": STATES.items(),
         "run": state.latest(),
         "today": now.date(),

@@ -63,7 +63,9 @@ def page(request: HttpRequest) -> HttpResponse:
 def _reading(values: Values) -> dict[str, Any]:
     """How far the messages are read, when some are lost, and those that are not stored."""
     entries = figures.entries(count_quarantine=False)
-    first = next(iter(losses.losses(entries).values()), None)
+    forecasts = losses.losses(entries)
+    first = next(iter(forecasts.values()), None)
+    current = [each for each in entries if each.current and not each.retired]
     held = by_reason(values)
     complete = complete_to.read(ENTITIES)
     age = complete.lag_seconds or 0
@@ -71,6 +73,10 @@ def _reading(values: Values) -> dict[str, Any]:
         "complete": complete,
         "stale": in_words(age) if age > SILENT.total_seconds() else "",
         "loss": "" if first is None or first.seconds == inf else in_words(first.seconds),
+        # Of every partition its broker has said that it keeps what is not read.
+        "never_lost": first is not None
+        and first.seconds == inf
+        and all((each.topic, each.partition) in forecasts for each in current),
         "halted": halted(entries),
         "quarantine": [(words, figure(n)) for words, n in [*held.items()][:MOST_PLACES]],
         "more_reasons": max(0, len(held) - MOST_PLACES),

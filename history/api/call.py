@@ -15,6 +15,7 @@ from history.api import access, answers
 from history.api.answers import Answer, AnswerFormat
 from history.api.errors import UnknownEntityError, encoded
 from history.api.parameters import TOKEN_LENGTH, Parameters, one_of
+from history.api.revalidation import revalidated
 from history.base.language import language_of
 from history.entities import BY_NAME, ENTITIES, Entity
 from history.fallback.client import PAUSE_SECONDS
@@ -116,6 +117,8 @@ class Call(Options):
     expensive: ClassVar[bool] = (
         False  # reads many versions for one answer: see requests.worker_shares
     )
+    # The client may keep the answer, and asks with its ETag whether it is still right.
+    has_etag: ClassVar[bool] = False
     reader: Reader | None = None
 
     def finalize_response(self, request: Request, response: Any, *args: Any, **kwargs: Any) -> Any:
@@ -149,7 +152,8 @@ class Call(Options):
         data |= answers.fallback(self.reader.old.state)
         if state is not None:
             data["completeness"] = answers.completeness(state, output, data.get("history"))
-        return encoded({"status": "success", "data": data}, output.language)
+        answer = encoded({"status": "success", "data": data}, output.language)
+        return revalidated(request, answer) if self.has_etag else answer
 
     def is_expensive(self, question: Question) -> bool:  # noqa: ARG002 - some calls ask it
         """Whether this question is expensive."""

@@ -122,6 +122,12 @@ FORM = (INCLUDE, ZONE)
 ONE = (ENTITY, IDENTIFIER)
 TIMELINE = (*ONE, *PAGES, SORT, ORDER, *FILTERS, ARCHIVE, *FORM)
 
+IF_NONE_MATCH = OpenApiParameter(
+    "If-None-Match", str, "header", description="ETags of answers that the client has."
+)
+_ETAG = OpenApiParameter(
+    "ETag", str, "header", description="Of this answer for this login.", response=[200, 304]
+)
 _RETRY = OpenApiParameter(
     "Retry-After",
     {"type": "integer"},
@@ -154,14 +160,18 @@ def call(
     *parameters: OpenApiParameter,
     data: str,
     missing: bool = True,
+    has_etag: bool = False,
 ) -> Callable[[V], V]:
     """Describe a call and its query parameters. data: the component of the envelope's data.
-    missing: whether there may be nothing."""
+    missing: whether there may be nothing. has_etag: whether it may answer 304."""
     found = object_of({"status": one_of("success"), "data": ref(data)})
     answers: dict[int, OpenApiResponse] = {200: OpenApiResponse(found, "Found.")}
     for status, codes in _CODES.items():
         if status != 404 or missing:
             answers[status] = OpenApiResponse(ref("Error"), ", ".join(codes))
+    if has_etag:
+        parameters = (*parameters, _ETAG)
+        answers[304] = OpenApiResponse(None, "The client has this answer.")
     described = extend_schema(
         operation_id=name,
         summary=summary,

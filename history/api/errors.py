@@ -46,6 +46,7 @@ from history.timeline import (
 )
 
 RETRY_SECONDS = 5
+_CALLS: Final = "/api/v1/"
 REQUEST_ID = "HTTP_X_REQUEST_ID"
 VARY = ["Accept-Language", "Authorization", "Cookie"]
 
@@ -136,12 +137,20 @@ def answer(error: Exception, context: Mapping[str, Any]) -> HttpResponse:
     reader = getattr(context.get("view"), "reader", None)
     if isinstance(error, NotFoundError) and reader is not None and reader.old.failed:
         message += f"; {_('the old service does not answer, it may have more')}"
-    response = _response(context["request"], status, code, message, **more)
+    request = context["request"]
+    if status in (400, 404) and _ends_with_slash(request.path):
+        message = f"{message or MESSAGES[code]}; {_('the address ends with a slash: leave it out')}"
+    response = _response(request, status, code, message, **more)
     if getattr(error, "auth_header", None):
         response.headers["WWW-Authenticate"] = str(error.auth_header)  # type: ignore[attr-defined]
     if status == 503 and not isinstance(error, TooLongError):
         response.headers["Retry-After"] = str(RETRY_SECONDS)
     return response
+
+
+def _ends_with_slash(path: str) -> bool:
+    """Return whether the address of a call ends with a slash, which none does."""
+    return path.startswith(_CALLS) and path.rstrip("/") + "/" != _CALLS and path.endswith("/")
 
 
 def handler(

@@ -4,20 +4,22 @@ from collections.abc import Callable
 
 from django.http import HttpResponseBase
 from django.urls import path, re_path
-from django.views.decorators.gzip import gzip_page
+from django.utils.decorators import decorator_from_middleware
 
 from history.addresses import APPLICATION_ID, ID
 from history.api import applications, trace, views
 from history.api.call import Call
+from history.api.compression import Compression
 from history.entities import ROOT
 
 ENTITY = f"history/<str:entity>/{ID}"
 APPLICATION = f"applications/{APPLICATION_ID}"
+_compressed = decorator_from_middleware(Compression)
 
 
 def _call(view: type[Call]) -> Callable[..., HttpResponseBase]:
     """The view, compressed where the client takes it."""
-    return gzip_page(view.as_view())
+    return _compressed(view.as_view())
 
 
 # Where all kinds stand alone there are none.

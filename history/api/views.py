@@ -64,12 +64,15 @@ class Versions(Timeline):
     describe.REST,
     describe.FIRST,
     *describe.FORM,
+    describe.IF_NONE_MATCH,
     data="Version",
+    has_etag=True,
 )
 class SingleVersion(Call):
     """GET history/{entity}/{id}/versions/{version}"""
 
     with_completeness = False
+    has_etag = True
 
     def answer(self, question: Question) -> Answer:
         number = whole_number("version", question.address["version"], 0, MAX_VERSION)

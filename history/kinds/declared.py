@@ -25,6 +25,7 @@ TAKEN: Final = ("person", "fieldlabel", "quarantined", "access-journal", "at", "
 _NAME: Final = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*")
 _KEY: Final = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,39}")
 _TOPIC: Final = re.compile(r"[A-Za-z0-9._-]+")
+_OCTETS: Final = re.compile(r"([0-9A-Fa-f]{2})+")
 _ESCAPE: Final = re.compile(r"~(?![01])")
 _PARENT: Final = "productInstanceId"
 
@@ -60,6 +61,7 @@ class _EnvelopeTable(_Struct, frozen=True):
     client: Annotated[str, Meta(min_length=1, max_length=64)] | None = None
     time_unit: Literal["s", "ms", "us", "ns"] | None = None
     types: dict[str, Change] | None = None
+    unavailable_value_placeholder: Text | None = None
 
 
 class _Preset(_Struct, frozen=True):
@@ -300,12 +302,34 @@ def _envelope(table: _EnvelopeTable | None, parent: str | None) -> Envelope | No
         types = {**preset.types, **types}
     if table.time_unit is not None and "updated_at" not in places:
         raise KindsError(f"envelope: time_unit: needs updated_at: the time of {table.form} has one")
+    _check_placeholder(table)
     found = {_contract(key): place for key, place in places.items()}
     if parent is not None:
         found[_PARENT] = _field("parent", parent)
     return Envelope(
-        table.form, tuple(found.items()), tuple(types.items()), table.time_unit, table.client
+        table.form,
+        tuple(found.items()),
+        tuple(types.items()),
+        table.time_unit,
+        table.client,
+        placeholder=table.unavailable_value_placeholder,
     )
+
+
+def _check_placeholder(table: _EnvelopeTable) -> None:
+    placeholder = table.unavailable_value_placeholder
+    if placeholder is None:
+        return
+    if table.form is not EnvelopeForm.DEBEZIUM:
+        raise KindsError(
+            'envelope: unavailable_value_placeholder: is for form = "debezium" only. Leave it out'
+        )
+    digits = placeholder.removeprefix("hex:")
+    if digits != placeholder and not _OCTETS.fullmatch(digits):
+        raise KindsError(
+            "envelope: unavailable_value_placeholder: after hex: there are pairs of hexadecimal "
+            'digits, as in the setting of the connector: "hex:FF"'
+        )
 
 
 def _places(table: _EnvelopeTable, preset: _Preset) -> dict[str, str]:

@@ -78,13 +78,14 @@ class Envelope:
     """Where the messages of a kind have the contract's fields. places: by the contract's names,
     JSON pointers into the message or Debezium's row. types: by spelling, CREATE, UPDATE or DELETE.
     time_unit: of an updatedAt that is a number; None: ISO 8601. client: the clientId of all
-    messages; None where they say it."""
+    messages; None where they say it. placeholder: Debezium's, if it is not the usual one."""
 
     form: EnvelopeForm
     places: tuple[tuple[str, str], ...]
     types: tuple[tuple[str, str], ...]
     time_unit: str | None = None
     client: str | None = None
+    placeholder: str | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)  # each is one object, and often a key

@@ -1,8 +1,9 @@
 """Takes the business keys (Entity.search) out of a snapshot while it is stored. Pure."""
 
+import unicodedata
 from collections.abc import Iterator
 from functools import cache
-from typing import NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol
 
 import msgspec
 
@@ -44,6 +45,8 @@ class KnownFingerprints(Protocol):
     def get(self, id: str, /) -> Fingerprint | None: ...
 
 
+# Letters with marks as one character each, as keyboards write them.
+STORED_FORM: Final = "NFC"
 NONE_KNOWN: KnownFingerprints = {}
 _encode = msgspec.json.Encoder().encode
 
@@ -110,9 +113,19 @@ def _keys(record: Record, values: Values) -> Iterator[FoundKey]:
     for (name, _), value in zip(BY_NAME[record.entity].search, values, strict=True):
         if not isinstance(value, str | int) or isinstance(value, bool):
             continue
-        text = str(value)
+        text = unicodedata.normalize(STORED_FORM, str(value))
         if 0 < len(text) <= SEARCH_VALUE_LENGTH and "\0" not in text:
             yield FoundKey(text, name, record.entity, record.id)
+
+
+def stored_values(text: str) -> list[str]:
+    """Return the values of business keys that are this text: the text in the stored form first.
+
+    The others were stored by releases that kept values as they came.
+    """
+    stored = unicodedata.normalize(STORED_FORM, text)
+    decomposed = unicodedata.normalize("NFD", text)
+    return list(dict.fromkeys([stored, decomposed, text]))
 
 
 @cache

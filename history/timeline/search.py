@@ -19,6 +19,7 @@ from history import need_to_know
 from history.documents.exactjson import Json
 from history.entities import BY_NAME, CHILDREN, ENTITIES, SEARCH_VALUE_LENGTH, Entity, root
 from history.record import ChangeType
+from history.search_index.keys import stored_values
 from history.timeline.gate import Reader
 from history.timeline.query import (
     DEFAULT_PAGE_SIZE,
@@ -107,7 +108,8 @@ class Results(NamedTuple):
 def search(
     reader: Reader, text: str, size: int = DEFAULT_PAGE_SIZE, page_token: str | None = None
 ) -> Results:
-    """A page of what has this id, or this value of a business key, letter for letter.
+    """A page of what has this id, or this value of a business key, letter for letter. The Unicode
+    form of a key does not matter: "й" can be one character or two.
 
     Each page has the newest of what was on no earlier one, which the token says, so nothing is lost
     or repeated while versions arrive. A fixed number of queries. Raises BadParameterError.
@@ -182,22 +184,48 @@ def _find(reader: Reader, texts: Sequence[str]) -> dict[str, Results]:
     found: dict[str, dict[Named, Found]] = {text: {} for text in texts}
     # Keys that are masked for the reader find nothing: the number of hits would tell who has a
     # value.
-    asked = reader.first(texts, list(filter(storable, texts)), MAX_DOCUMENTS + 1)
+    values = {text: stored_values(text) for text in texts}
+    asked = reader.first(
+        list(dict.fromkeys(value for forms in values.values() for value in forms)),
+        list(filter(storable, texts)),
+        MAX_DOCUMENTS + 1,
+    )
+    documents = _of_texts(values, asked.documents)
     for entity in ENTITIES:
         for id, newest in asked.newest[entity].items():
             found[id][entity, id] = Found(entity, id, ID, newest, newest.updated_at)
     for id, moment in asked.children.items():
         found[id].setdefault((root(), id), Found(root(), id, ID, None, moment))
-    for text, its in _by_key(reader, asked.documents):
+    for text, its in _by_key(reader, documents):
         found[text].setdefault(its.named, its)
     found = _visible(reader, found)
-    counts = Counter(text for text, *_ in asked.documents)
+    counts = Counter(text for text, *_ in documents)
     return {
         text: Results(
             sorted(those.values(), key=attrgetter("position")), counts[text] > MAX_DOCUMENTS
         )
         for text, those in found.items()
     }
+
+
+def _of_texts(
+    values: Mapping[str, Sequence[str]], rows: Iterable[tuple[str, str, str, str]]
+) -> list[tuple[str, str, str, str]]:
+    """Return the rows of the search keys with the searched text in place of the stored value.
+
+    A document with a value in two Unicode forms is there once.
+    """
+    by_value = defaultdict(list)
+    for value, *document in rows:
+        by_value[value].append(document)
+    return list(
+        dict.fromkeys(
+            (text, name, kind, id)
+            for text, forms in values.items()
+            for form in forms
+            for name, kind, id in by_value.get(form, ())
+        )
+    )
 
 
 def _by_key(

@@ -65,6 +65,7 @@ class OfReason(admin.AllValuesFieldListFilter):
 class QuarantinedAdmin(ReadOnly):
     """Reason and times, never the message itself: `annals quarantine show` has that."""
 
+    screen = "quarantine"  # has the groups of the messages, and leads here
     list_display = ("why", "document", "place", "status", "seen")
     list_filter = (OfGroup, "status", ("reason", OfReason), "topic")
     search_fields = ("=id", "=offset", "entity_id__exact", "detail")

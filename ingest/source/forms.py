@@ -24,6 +24,7 @@ from ingest.source.envelope import (
     WithoutValue,
 )
 from ingest.source.message import Message
+from ingest.source.unavailable import DEFAULT_PLACEHOLDER, Placeholder
 
 _NULL: Final = b"null"
 # Microseconds in a unit; of a nanosecond the other way round.
@@ -177,6 +178,7 @@ class Debezium(Plain):
         }
         if "updatedAt" in of_source:
             self._unit = "ms"
+        self._placeholder = Placeholder(declared.placeholder or DEFAULT_PLACEHOLDER)
         self._of_source = Lookup(of_source)
         self._of_deletion = Lookup({"updatedAt": "/ts_ms", "clientId": "/name"})
         self.pointers = {
@@ -189,8 +191,7 @@ class Debezium(Plain):
 
     def read(self, message: Message) -> Envelope:
         event, change, row = self._parts(message)
-        # In the place of a large value that an UPDATE did not change, and PostgreSQL did not log.
-        if b'"__debezium_unavailable_value"' in bytes(row):
+        if self._placeholder.is_in(bytes(row)):
             raise EnvelopeError(
                 "bad_data",
                 "the row lacks a large value that did not change; set REPLICA IDENTITY FULL on its "

@@ -105,8 +105,18 @@ HOSTILE: dict[str, tuple[Make, str]] = {
     "unknown key id": (lambda i: i.token(kid="unknown"), "does not have"),
     "key id is a number": (
         lambda i: unsigned({"alg": "RS256", "kid": 7}, i.claims()), "not a JWT"),
-    "no key id though there are several keys": (
-        lambda i: with_key(i, jwk(OTHER_RSA, "second"), i.token(kid=None)), "does not have",
+    "no key id, signed with a key that the issuer does not have": (
+        lambda i: i.token(key=OTHER_RSA, kid=None), "signature"),
+    "no key id, signed with a key for encryption": (
+        lambda i: with_key(i, jwk(OTHER_RSA, None, use="enc"), i.token(key=OTHER_RSA, kid=None)),
+        "signature",
+    ),
+    "an unknown key id, signed with a key of another id": (
+        lambda i: with_key(i, jwk(OTHER_RSA, None), i.token(kid="unknown")), "signature"),
+    "no key id, RS256 with a key for PS256": (
+        lambda i: with_key(
+            i, jwk(OTHER_RSA, None, alg="PS256"), i.token(key=OTHER_RSA, kid=None)),
+        "signature",
     ),
     "RS256 with the id of an EC key": (lambda i: i.token(kid="ec"), "does not have"),
     "its own key in the header": (

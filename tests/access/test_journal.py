@@ -85,6 +85,23 @@ def test_a_look_is_one_row(address: str, support: Client) -> None:
         assert (row.outcome, row.status, row.method) == ("shown", 200, method)
 
 
+def test_an_answer_that_the_client_has_is_a_look_too(support: Client) -> None:
+    """And only of those who may look: a 304 says that the version is as it was."""
+    address = f"{API}/versions/1"
+    tag = support.get(address).headers["ETag"]
+    answer = support.get(address, headers={"If-None-Match": tag, "X-Request-ID": "again"})
+    assert (answer.status_code, answer.content) == (304, b"")
+    (row,) = JournalEntry.objects.filter(request_id="again")
+    assert (row.action, row.application, row.outcome) == ("version", "A1", "shown")
+    assert (row.entity_id, row.status) == ("A1", 304)
+    support.force_login(User.objects.get(username="ops"))
+    refused = support.get(address, headers={"If-None-Match": tag})
+    assert (refused.status_code, "ETag" in refused.headers) == (403, False)
+    assert last().outcome == "refused"
+    support.logout()
+    assert support.get(address, headers={"If-None-Match": "*"}).status_code == 401
+
+
 NO_LOOKS = {
     *(
         "",

@@ -195,7 +195,7 @@ def test_each_look_into_the_journal_is_in_it(privacy: Client) -> None:
 
 
 def test_the_journal_as_a_file(privacy: Client) -> None:
-    add("=cmd|' /C calc'!A0", 2, reason="+1", query="@x")
+    add("=cmd|' /C calc'!A0", 2, reason="+A1", query="@x")
     add("other", 1, application="A2")
     answer: Any = privacy.get(JOURNAL, {"format": "csv", "application": "A1"})
     assert answer.headers["Content-Type"] == "text/csv; charset=utf-8"
@@ -203,7 +203,7 @@ def test_the_journal_as_a_file(privacy: Client) -> None:
     text = b"".join(answer.streaming_content).decode("utf-8-sig")
     own, row = csv.DictReader(io.StringIO(text))
     assert own["action"] == "journal"  # asked for A1
-    assert (row["login"], row["reason"], row["query"]) == ("'=cmd|' /C calc'!A0", "'+1", "'@x")
+    assert (row["login"], row["reason"], row["query"]) == ("'=cmd|' /C calc'!A0", "'+A1", "'@x")
     assert datetime.fromisoformat(row["at"]).tzinfo is not None
 
 
@@ -213,8 +213,8 @@ FORMULAS = [
     "＝1+1",
     "x;=cmd|' /C calc'!A0;",
     'x\n=HYPERLINK("http://evil";"click")',
-    "\t=1",
-    "a\r-1",
+    "\t=SUM(1)",
+    "a\r-SUM(1)",
     "x; @sum(1)",
 ]
 

@@ -273,6 +273,29 @@ def test_a_masked_value_names_nothing_on_a_screen(people: Store) -> None:
     assert re.search(r"•••• [0-9a-f]{6} \(", page) is None
 
 
+def test_the_etag_of_a_version_follows_the_mask(people: Store) -> None:
+    """Somebody who sees the values does not confirm them to somebody who does not."""
+    address = f"/api/v1/history/{PERSON.name}/P1/versions/1"
+    masked, whole = login("support"), login("underwriter")
+    tags = [each.get(address).headers["ETag"] for each in (masked, whole)]
+    assert tags[0] != tags[1]
+    for reader, tag in ((masked, tags[1]), (whole, tags[0])):
+        assert reader.get(address, headers={"If-None-Match": tag}).status_code == 200
+    labels.forget()
+    FieldLabel.objects.filter(path="/income").update(sensitive=False)
+    assert masked.get(address, headers={"If-None-Match": tags[0]}).status_code == 200
+
+
+def test_a_version_that_was_removed_is_not_answered_with_304(people: Store) -> None:
+    reader = login("support")
+    address = f"/api/v1/history/{PERSON.name}/P1/versions/1"
+    tag = reader.get(address).headers["ETag"]
+    with connection.cursor() as cursor:
+        cursor.execute(f"DELETE FROM {PERSON.table} WHERE id = 'P1'")
+    gone = reader.get(address, headers={"If-None-Match": tag})
+    assert (gone.status_code, gone.headers["Cache-Control"]) == (404, "no-store")
+
+
 # One value, unmasked.
 
 UNMASK = f"{PAGE}/versions/0/unmask/"

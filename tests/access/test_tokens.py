@@ -8,7 +8,7 @@ import pytest
 from annals.access.oidc import tokens
 from annals.access.oidc.discovery import AGAIN_SECONDS, Discovery, ProviderDownError
 from annals.access.oidc.providers import Provider
-from tests.access.hostile import BEARER, HOSTILE, IDENTITY, Make
+from tests.access.hostile import BEARER, HOSTILE, IDENTITY, Make, with_key
 from tests.access.issuer import CLIENT, EC, OTHER_RSA, PROGRAM, RSA, SCOPE, Issuer, jwk
 
 
@@ -70,6 +70,11 @@ def test_a_good_token_without_the_scope(
         lambda i: i.token(key=EC, algorithm="ES256", kid="ec"),
         lambda i: i.token(key=EC, algorithm="ES256", kid=None),
         lambda i: i.token(kid=None),
+        lambda i: with_key(i, jwk(OTHER_RSA, "second"), i.token(kid=None)),
+        lambda i: with_key(i, jwk(OTHER_RSA, "second"), i.token(key=OTHER_RSA, kid=None)),
+        lambda i: with_key(i, jwk(OTHER_RSA, None), i.token(key=OTHER_RSA, kid=None)),
+        lambda i: with_key(i, jwk(OTHER_RSA, None), i.token(key=OTHER_RSA, kid="new")),
+        lambda i: with_key(i, jwk(OTHER_RSA, None), i.token()),
         lambda i: i.token(header={"typ": "at+jwt"}),
         lambda i: i.token(header={"typ": "application/at+jwt"}),
         lambda i: i.token(aud=["other", CLIENT]),
@@ -117,12 +122,30 @@ def test_unknown_key_ids_ask_the_provider_rarely(issuer: Issuer) -> None:
     discovery = Discovery(provider(issuer), clock=lambda: now[0])
     assert discovery.keys("rsa")
     for number in range(50):
-        assert discovery.keys(f"unknown-{number}") == []
+        assert discovery.keys(f"unknown-{number}") == ()
     assert issuer.asked.count("/realm/keys") == 1
     issuer.keys.append(jwk(OTHER_RSA, "new"))
-    assert discovery.keys("new") == []
+    assert discovery.keys("new") == ()
     now[0] += AGAIN_SECONDS
     assert [key.id for key in discovery.keys("new")] == ["new"]
+    assert issuer.asked.count("/realm/keys") == 2
+
+
+@pytest.mark.parametrize("key_id", [None, "rsa"])
+def test_keys_without_ids_are_renewed_when_none_of_them_signed_the_token(
+    issuer: Issuer, key_id: str | None
+) -> None:
+    now = [0.0]
+    known = {issuer.url: Discovery(provider(issuer), clock=lambda: now[0])}
+    issuer.keys = [jwk(RSA, None)]
+    assert tokens.bearer(issuer.token(kid=key_id), known)
+    now[0] += AGAIN_SECONDS
+    issuer.keys = [jwk(OTHER_RSA, None)]
+    assert tokens.bearer(issuer.token(key=OTHER_RSA, kid=key_id), known)
+    assert issuer.asked.count("/realm/keys") == 2
+    for _ in range(20):
+        with pytest.raises(tokens.TokenError, match="signature"):
+            tokens.bearer(issuer.token(kid=key_id), known)
     assert issuer.asked.count("/realm/keys") == 2
 
 
@@ -142,7 +165,7 @@ def test_a_provider_that_hangs_is_asked_by_one_thread_in_ten_seconds(issuer: Iss
     issuer.down = True
     asked = len(issuer.asked)
     for number in range(16):
-        assert discovery.keys(f"unknown-{number}") == []
+        assert discovery.keys(f"unknown-{number}") == ()
     assert len(issuer.asked) - asked == 2  # once for the metadata, once for the keys
 
 

@@ -181,6 +181,54 @@ def test_folds_copies_and_compares(visit: Open) -> None:
     expect(page.locator(".comparison")).to_contain_text("119,5")
 
 
+BOXES = (
+    "[...document.querySelectorAll('.toolbar, .toolbar *:not(.menu, .menu *)')].map(e => {"
+    " const box = e.getBoundingClientRect(); return [box.x, box.y, box.width, box.height] })"
+)
+
+
+@pytest.mark.parametrize("width", [390, 1280])
+def test_export_menu_moves_nothing_and_closes(visit: Open, width: int) -> None:
+    page = visit(A1, viewport={"width": width, "height": 900})
+    menu = page.locator(".take .menu")
+    before = page.evaluate(BOXES)
+    page.click(".take summary")
+    expect(menu).to_be_in_viewport(ratio=1)
+    assert page.evaluate(BOXES) == before
+    assert fits(page)
+    page.locator(".versions").first.click(position={"x": 5, "y": 400})
+    expect(menu).to_be_hidden()
+    page.click(".take summary")
+    page.keyboard.press("Escape")
+    expect(menu).to_be_hidden()
+
+
+@pytest.mark.parametrize("address, field", [("/admin/at/A1/", "#id_time"), (A1, "#id_from")])
+def test_calendar_writes_into_the_field_of_a_moment(visit: Open, address: str, field: str) -> None:
+    page = visit(address)
+    page.evaluate(UNFOLD)
+    place = page.locator(".moment-field", has=page.locator(field))
+    page.fill(field, "01.11.2026 07:05")
+    place.locator(".pick").click()
+    picker = place.locator(".picker")
+    expect(picker).to_have_value("2026-11-01T07:05")
+    picker.evaluate("e => { e.value = '2026-11-12T09:30'; e.dispatchEvent(new Event('input')) }")
+    expect(page.locator(field)).to_have_value("12.11.2026 09:30")
+    picker.evaluate("e => { e.value = ''; e.dispatchEvent(new Event('input')) }")
+    expect(page.locator(field)).to_have_value("")
+    assert fits(page)
+
+
+def test_a_narrow_list_says_what_each_cell_is(visit: Open) -> None:
+    page = visit(
+        "/admin/history/fieldlabel/", login="admin", viewport={"width": 390, "height": 900}
+    )
+    cell = page.locator("#result_list .field-english").first
+    label = cell.evaluate("e => getComputedStyle(e, '::before').content")
+    assert label == f'"{page.locator("#result_list .column-english .text").text_content()}: "'
+    assert fits(page)
+
+
 @pytest.mark.parametrize("width", [390, 640, 1280])  # 640: 1280 at 200%
 def test_nothing_is_wider_than_the_window(visit: Open, width: int) -> None:
     page = visit("/admin/", viewport={"width": width, "height": 900})

@@ -4,6 +4,8 @@ import re
 import time
 from datetime import UTC, datetime, timedelta
 
+import pytest
+from django.contrib.auth.models import User
 from django.test import Client
 
 from annals.access import sessions
@@ -101,6 +103,34 @@ def test_each_kind_of_page_has_its_own_window_title(documents: Store, support: C
     titles = [re.findall("<title>(.*?)</title>", body)[0] for body in bodies]
     assert len(set(titles)) == len(titles)
     assert all(title.startswith("Ипотека · ") for title in titles)
+
+
+@pytest.mark.parametrize("data, count", [({"n": 1}, 1), ({"name": "A1"}, 1), ({"name": "X"}, 2)])
+def test_the_id_is_once_in_a_heading(
+    data: dict[str, object], count: int, store: Store, support: Client
+) -> None:
+    """As its title where the document has no other, else after the title."""
+    store.add("A1", 0, data, 0)
+    for address in (A1, WHOLE, f"{A1}state/"):
+        page = support.get(address).content.decode()
+        line = page[page.index('<div class="subject-line">') :]
+        shown = re.sub("<button.*", "", line[: line.index("</div>")])
+        assert re.sub("<[^>]*>", " ", shown).split().count("A1") == min(count, 1)
+        assert len(re.findall('<h1>|class="ident"', shown)) == count
+    recent = support.get("/admin/").content.decode()
+    assert ('class="ident quiet">A1' in recent) is (count == 2)
+
+
+def test_the_first_page_of_an_administrator_has_each_list_once(db: None, client: Client) -> None:
+    client.force_login(User.objects.get(username="admin"))
+    client.cookies["django_language"] = "en"
+    page = client.get("/admin/").content.decode()
+    assert "Lists" in page
+    for address in ("/admin/quarantine/", "/admin/history/person/", "/admin/auth/user/"):
+        assert page.count(f'href="{address}"') == 1
+    assert "/admin/ingest/quarantined/" not in page
+    assert 'class="module"' not in page
+    assert "/admin/ingest/quarantined/" in client.get("/admin/quarantine/").content.decode()
 
 
 def test_pages_lead_to_the_last_and_back(store: Store, support: Client) -> None:

@@ -1,5 +1,6 @@
 """Search on screen, and what is said where nothing is found."""
 
+import unicodedata
 from datetime import UTC, datetime
 
 import pytest
@@ -80,6 +81,7 @@ def test_a_key_that_begins_with_a_blank_is_found(documents: Store, support: Clie
         ("заявка 77", "ЗАЯВКА 77"),
         *((f"77{dash}ab", "77-AB") for dash in "\u2010\u2011\u2012\u2013\u2014\u2015\u2212"),
         ("«77\u2013ab»", "77\u2013AB"),
+        ("77-и\N{COMBINING BREVE}", "77-Й"),
     ],
 )
 def test_another_spelling_is_offered(
@@ -90,6 +92,16 @@ def test_another_spelling_is_offered(
     page = support.get("/admin/history/", {"q": query})
     assert f"Точного совпадения с {query} нет. Найдено в другом написании: {stored}." in text(page)
     assert f'href="{WHOLE}"' in page.content.decode()
+
+
+@pytest.mark.parametrize("form, typed", [("NFC", "NFD"), ("NFD", "NFC")])
+def test_an_id_in_another_unicode_form_is_offered(
+    form: str, typed: str, documents: Store, support: Client
+) -> None:
+    id = unicodedata.normalize(form, "заявка-й")
+    documents.add(id, 0, {"name": "Ипотека"}, 0)
+    page = support.get("/admin/history/", {"q": unicodedata.normalize(typed, id)})
+    assert "Найдено в другом написании: " in text(page)
 
 
 def test_another_spelling_of_each_of_several(documents: Store, support: Client) -> None:

@@ -8,6 +8,7 @@ import zipfile
 from datetime import UTC, date, datetime, timedelta
 from typing import Any
 from urllib.parse import quote
+from xml.etree import ElementTree
 
 import msgspec
 import pytest
@@ -393,6 +394,27 @@ def test_a_value_is_no_formula_no_line_and_an_id_a_file_name(store: Store, suppo
         assert header == f"attachment; filename*=utf-8''{quote(f'product-instance-{name}')}"
 
 
+@pytest.mark.parametrize("form", ["csv", "xlsx"])
+def test_a_file_keeps_phone_numbers_and_negative_numbers(
+    form: str, store: Store, support: Client
+) -> None:
+    texts = ["+79161234567", "+7 (916) 123-45-67", "-5,5", "a; -1\n- b"]
+    store.add("A1", 0, {"n": "x"}, 0)
+    for number, each in enumerate([*texts, "=1+1"], 1):
+        store.add("A1", number, {"n": each}, number)
+    answer = support.get(A1, {"as": form})
+    if form == "csv":
+        lines = list(csv.reader(io.StringIO(answer.content.decode("utf-8-sig")), delimiter=";"))
+        cells = {cell for line in lines for cell in line}
+    else:
+        with zipfile.ZipFile(io.BytesIO(answer.content)) as book:
+            assert b"<f>" not in book.read("xl/worksheets/sheet1.xml")
+            root = ElementTree.fromstring(book.read("xl/sharedStrings.xml"))  # noqa: S314 - ours
+        cells = {"".join(each.itertext()) for each in root}
+    assert cells.issuperset(texts)
+    assert ("'=1+1" if form == "csv" else "=1+1") in cells
+
+
 def test_the_zone_is_remembered(documents: Store, support: Client) -> None:
     assert '<meta name="zone" content="">' in support.get(A1).content.decode()
     answer = support.post("/admin/zone/", {"zone": "moscow", "next": A1})
@@ -416,7 +438,36 @@ def test_the_zone_is_remembered(documents: Store, support: Client) -> None:
         ("1.12", "2025-12-01 00:00:00"),
         ("6 ноября 2026 г. в 9:30", "2026-11-06 09:30:00"),
         ("1 Dec", "2025-12-01 00:00:00"),
+        ("вчера в 15:00", "2026-11-25 15:00:00"),
+        ("вчера в 15", "2026-11-25 15:00:00"),
+        ("позавчера, 7:05:09", "2026-11-24 07:05:09"),
+        # The 26th is a Thursday.
+        ("вторник", "2026-11-24 00:00:00"),
+        ("ВТОРНИК", "2026-11-24 00:00:00"),
+        ("во вторник", "2026-11-24 00:00:00"),
+        ("во вторник в 9:30", "2026-11-24 09:30:00"),
+        ("в прошлый вторник", "2026-11-24 00:00:00"),
+        ("в прошлыи\N{COMBINING BREVE} вторник", "2026-11-24 00:00:00"),
+        ("в прошлую пятницу в 10", "2026-11-20 10:00:00"),
+        ("прошлая среда", "2026-11-25 00:00:00"),
+        ("в среду 12:00", "2026-11-25 12:00:00"),
+        ("в прошлое воскресенье", "2026-11-22 00:00:00"),
+        ("пн", "2026-11-23 00:00:00"),
+        ("сб.", "2026-11-21 00:00:00"),
+        ("четверг", "2026-11-26 00:00:00"),
+        ("в прошлый четверг", "2026-11-19 00:00:00"),
+        ("last Tuesday", "2026-11-24 00:00:00"),
+        ("on last Tuesday at 15:00", "2026-11-24 15:00:00"),
+        ("last thu", "2026-11-19 00:00:00"),
+        ("Thursday 00:00", "2026-11-26 00:00:00"),
+        ("on Friday, 9:30 pm", "2026-11-20 21:30:00"),
+        ("yesterday at 3pm", "2026-11-25 15:00:00"),
+        ("yesterday 12 am", "2026-11-25 00:00:00"),
+        ("the day before yesterday at 12 pm", "2026-11-24 12:00:00"),
+        ("10 November at 9", "2026-11-10 09:00:00"),
+        ("в 10 ноября", "2026-11-10 00:00:00"),
         *((each, "None") for each in ("31.2.2026", "вчера 25:00", "завтра", "", "1 нет", "1.1 x")),
+        *((each, "None") for each in ("вчера 15", "last", "last week", "вторница", "в", "пн 13pm")),
     ],
 )
 def test_a_moment_in_words(words: str, expected: str) -> None:

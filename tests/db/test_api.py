@@ -1,6 +1,8 @@
 """The API as its callers see it: envelope, versions, parameters, errors, access."""
 
 import base64
+import gzip
+import json
 from datetime import timedelta
 from urllib.parse import quote
 
@@ -116,13 +118,139 @@ def test_head_has_the_headers_of_get(auditor: Client, seven: Store) -> None:
     assert {name for name in answer.headers if head.headers.get(name) != answer.headers[name]} == {
         "X-Request-ID"
     }
-    assert head.headers["Cache-Control"] == "no-store"
+    assert head.headers["Cache-Control"] == "private, no-cache"
 
 
 def test_answers_are_compressed_where_asked(auditor: Client, seven: Store) -> None:
     compressed = auditor.get(f"{BASE}/A1", headers={"Accept-Encoding": "gzip"})
     assert compressed.headers["Content-Encoding"] == "gzip"
     assert "Content-Encoding" not in auditor.get(f"{BASE}/A1").headers
+
+
+@pytest.mark.parametrize(
+    "accepted, coding",
+    [
+        ("gzip", "gzip"),
+        ("GZIP; Q=0.5", "gzip"),
+        ("br, gzip;q=0.8, *;q=0", "gzip"),
+        ("*", "gzip"),
+        ("x-gzip", "gzip"),
+        ("identity;q=0, *;q=0.1", "gzip"),
+        ("identity;q=0.5, gzip;q=0.5", "gzip"),
+        ("gzip;q=0", None),
+        ("gzip;q=0.000", None),
+        ("gzip;q=0, *", None),
+        ("*;q=0", None),
+        ("identity;q=0, gzip;q=0", None),
+        ("identity, gzip;q=0.5", None),
+        ("br", None),
+        ("notgzip", None),
+        ("gzip;q=x", None),
+        ("gzip;q=nan", None),
+        ("", None),
+    ],
+)
+def test_compression_follows_the_weights_of_accept_encoding(
+    accepted: str, coding: str | None, auditor: Client, seven: Store
+) -> None:
+    answer = auditor.get(f"{BASE}/A1", headers={"Accept-Encoding": accepted})
+    assert answer.headers.get("Content-Encoding") == coding
+    assert "Accept-Encoding" in answer.headers["Vary"]
+    body = answer.content if coding is None else gzip.decompress(answer.content)
+    assert json.loads(body)["status"] == "success"
+
+
+def test_a_small_answer_is_compressed_if_the_client_takes_nothing_else(
+    auditor: Client, seven: Store
+) -> None:
+    address = f"{BASE}/A1/versions/x"
+    only = {"Accept-Encoding": "identity;q=0, gzip"}
+    answer = auditor.get(address, headers=only)
+    assert json.loads(gzip.decompress(answer.content))["status"] == "error"
+    assert "Content-Encoding" not in auditor.get(address, headers={"Accept-Encoding": "gzip"})
+
+
+def test_static_files_are_not_compressed_if_refused(client: Client, db: None) -> None:
+    answer = client.get(
+        "/static/history/annals.css", headers={"Accept-Encoding": "gzip;q=0, br;q=0"}
+    )
+    answer.getvalue()  # a file is closed at its end
+    assert (answer.status_code, "Content-Encoding" in answer.headers) == (200, False)
+
+
+VERSION = f"{BASE}/A1/versions/3"
+
+
+@pytest.mark.parametrize("coding", ["identity", "gzip"])
+def test_version_that_the_client_has_is_answered_with_304(
+    coding: str, auditor: Client, seven: Store
+) -> None:
+    headers = {"Accept-Encoding": coding}
+    first = auditor.get(VERSION, headers=headers)
+    tag = first.headers["ETag"]
+    assert first.headers["Cache-Control"] == "private, no-cache"
+    for known in (tag, tag.removeprefix("W/"), f'"other", {tag}', "*"):
+        again = auditor.get(VERSION, headers=headers | {"If-None-Match": known})
+        assert (again.status_code, again.content) == (304, b"")
+        for name in ("ETag", "Cache-Control", "Vary"):
+            assert again.headers[name] == first.headers[name]
+        assert "X-Request-ID" in again.headers
+    for known in ('"other"', "no tag", ""):
+        assert auditor.get(VERSION, headers={"If-None-Match": known}).status_code == 200
+    assert auditor.head(VERSION, headers={"If-None-Match": tag}).status_code == 304
+
+
+def test_etag_of_a_version_follows_what_the_viewer_sees(auditor: Client, seven: Store) -> None:
+    def tag(query: str = "", **headers: str) -> str:
+        return auditor.get(f"{VERSION}{query}", headers=headers).headers["ETag"]
+
+    before = tag()
+    assert before == tag()
+    others = [tag("?tz=Europe/Moscow"), tag("?include=diff"), tag(accept_language="en")]
+    assert len({before, *others}) == 4
+    Person.objects.create(login="top-crm", full_name="New name", kind="service")
+    assert tag() != before
+
+
+@pytest.mark.parametrize("address", [f"{BASE}/A1", f"{BASE}/A1/versions", f"{BASE}/A1/versions/99"])
+def test_answers_that_can_change_have_no_etag(address: str, auditor: Client, seven: Store) -> None:
+    answer = auditor.get(address, headers={"If-None-Match": "*"})
+    assert "ETag" not in answer.headers
+    assert (answer.status_code != 304, answer.headers["Cache-Control"]) == (True, "no-store")
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        "search/?q=A1",
+        "completeness/",
+        "trace/",
+        "nothing/",
+        "history/product-instance/",
+        "history/product-instance/A1/",
+        "history/product-instance/A1/versions/",
+        "history/product-instance/A1/versions/3/",
+        "history/product-instance/A1/at/?time=2026-01-01",
+        "history/product-instance/A1/compare/?from=1&to=2",
+        "history/loan/A1/",
+        "applications/A1/history/",
+        "applications/A1/at/",
+    ],
+)
+def test_error_says_that_the_address_ends_with_a_slash(
+    address: str, auditor: Client, seven: Store
+) -> None:
+    for language, said in (("en", "ends with a slash"), ("ru", "кончается косой чертой")):
+        answer = auditor.get(f"/api/v1/{address}", headers={"Accept-Language": language})
+        assert answer.status_code in (400, 404)
+        assert said in json.loads(answer.content)["error"]["message"]
+    without = auditor.get(f"/api/v1/{address.replace('/?', '?').rstrip('/')}")
+    assert b"slash" not in without.content
+
+
+def test_an_id_that_ends_with_a_slash_is_found(auditor: Client, seven: Store) -> None:
+    seven.add("A1/", 1, {"a": 1}, 1)
+    assert auditor.get(f"{BASE}/A1/").status_code == 200
 
 
 def test_labels_follow_the_language(auditor: Client, seven: Store) -> None:

@@ -26,6 +26,8 @@ from tests.db.partitioned import TABLE, raw
 from tests.db.screens import text
 from tests.messages import today
 
+OTHER_TABLE = "product_task_aud"
+
 
 def part(state: DayState = DayState.ATTACHED) -> Partition:
     return Partition(TABLE, "p", None, None, state, True, 5, 2048)
@@ -108,6 +110,35 @@ def test_what_is_overdue_is_not_called_next(tables: None, client: Client) -> Non
     for topic in BY_TABLE[TABLE].topics:
         RetiredTopic.objects.create(topic=topic, why="x", retired_at=clock.now())
     assert "ждёт следующего запуска annals partitions maintain" in text(client.get("/admin/days/"))
+
+
+def test_days_of_which_the_same_is_said_are_one_line(tables: None, client: Client) -> None:
+    newest = today() - timedelta(days=6)
+    with raw() as plain:
+        for day in (newest, newest - timedelta(days=1)):
+            for table in (TABLE, OTHER_TABLE):
+                days.create(plain, table, day)
+                child = table == OTHER_TABLE
+                plain.execute(
+                    f"INSERT INTO {table} (id, version, data, updated_at, client_id, type"
+                    + (", product_instance_id)" if child else ")")
+                    + " SELECT 'A1', n, '{}', %s, 's', 1"
+                    + (", 'A1'" if child else "")
+                    + " FROM generate_series(1, 1000) n",
+                    [day],
+                )
+                plain.execute(f"ANALYZE {table}")
+    for table in (TABLE, OTHER_TABLE):
+        for topic in BY_TABLE[table].topics:
+            RetiredTopic.objects.create(topic=topic, why="x", retired_at=clock.now())
+    client.force_login(User.objects.get(username="ops"))
+    client.cookies["django_language"] = "en"
+    said = text(client.get("/admin/days/"))
+    assert said.count("waits for the next annals partitions maintain") == 1
+    older = newest - timedelta(days=1)
+    assert f"{older:%Y-%m-%d} – {newest:%Y-%m-%d}, 4 daily tables : waits for the next" in said
+    one = text(client.get("/admin/days/", {"day": str(newest)}))
+    assert one.count("waits for the next annals partitions maintain") == 2
 
 
 @pytest.mark.parametrize(

@@ -292,6 +292,34 @@ def test_a_kind_that_belongs_to_the_shipped_application(env: dict[str, str]) -> 
         assert declared
 
 
+OTHERS = """
+CREATE TABLE "Invoice_aud" (id bigint, revision int, at date) PARTITION BY RANGE (at);
+CREATE TABLE invoice_aud (id bigint, data jsonb NOT NULL, at date) PARTITION BY RANGE (at);
+CREATE TABLE customer_aud (id bigint NOT NULL, at date) PARTITION BY LIST (at)
+"""
+
+
+def test_migrate_leaves_tables_of_other_applications_alone(env: dict[str, str]) -> None:
+    """Their names end as those of Annals do. No check takes them for tables of a kind."""
+    tables = ['"Invoice_aud"', "invoice_aud", "customer_aud"]
+    columns = [["sql", COLUMNS.format(table=table)] for table in tables]
+    with psycopg.connect(env["DATABASE_URL"], autocommit=True) as connection:
+        connection.execute(OTHERS)
+    found = run(
+        env,
+        *columns,
+        ["command", "migrate"],
+        *columns,
+        ["command", "check", "--database", "default"],
+    )
+    before, (code, said), after, check = found[:3], found[3], found[4:7], found[7]
+    with psycopg.connect(env["DATABASE_URL"], autocommit=True) as connection:
+        connection.execute(f"DROP TABLE {', '.join(tables)}")
+    assert code == 0, said
+    assert before == after
+    assert not re.search("invoice_aud|customer_aud", check[1], re.IGNORECASE)
+
+
 def test_a_mark_of_the_file_masks_whatever_the_catalogue_says(
     env: dict[str, str], tmp_path: Path
 ) -> None:

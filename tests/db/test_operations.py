@@ -218,6 +218,32 @@ def test_the_page_says_what_is_wrong_with_the_store(ops: Client) -> None:
     assert "/admin/completeness/" in answer.content.decode()
 
 
+@pytest.mark.parametrize(
+    "forecasts, said",
+    [
+        ([], "The brokers have not said how long they keep unread messages."),
+        ([None], "The brokers have not said how long they keep unread messages."),
+        ([(None, None)], "The brokers never delete unread messages."),
+        ([(None, None), None], "The brokers have not said how long they keep unread messages."),
+        ([(timedelta(hours=2), 9e9), (None, None)], "if nothing more is read from now on"),
+    ],
+)
+def test_the_page_says_whether_the_brokers_delete_messages(
+    forecasts: list[tuple[timedelta | None, float | None] | None], said: str, ops: Client
+) -> None:
+    now = clock.now()
+    for partition, forecast in enumerate(forecasts):
+        loss, kept = forecast or (None, None)
+        ledger_row(
+            partition=partition,
+            forecast_at=now if forecast else None,
+            loss_at=now + loss if loss else None,
+            kept_seconds=kept,
+        )
+    ops.cookies["django_language"] = "en"
+    assert said in text(ops.get("/admin/operations/"))
+
+
 def test_rates_are_of_what_the_consumer_noted(ingested: Ingested) -> None:
     assert picture() is None
     ingested.write(*(value(id=str(number)) for number in range(5)))

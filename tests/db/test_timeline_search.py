@@ -40,6 +40,29 @@ def client_777(store: Store) -> Store:
     return store
 
 
+@pytest.mark.parametrize("typed", ["Юрий-7", "Юрии\N{COMBINING BREVE}-7"])
+@pytest.mark.parametrize("stored", ["Юрий-7", "Юрии\N{COMBINING BREVE}-7"])
+def test_key_is_found_in_each_unicode_form(
+    stored: str, typed: str, store: Store, auditor: Client
+) -> None:
+    """A release that kept values as they came stored it; the application is there once."""
+    store.add("A1", 0, {"name": "Ипотека"}, 0)
+    store.add("P1", 0, {"clientId": stored}, 5, entity=PERSON, application="A1")
+    index("clientId", stored, PERSON, "P1")
+    index("clientId", "Юрий-7" if stored != "Юрий-7" else "other", PERSON, "P1")
+    answer = auditor.get("/api/v1/search", {"q": typed}).json()["data"]
+    assert [(hit["id"], hit["foundBy"]) for hit in answer["results"]] == [("A1", "clientId")]
+
+
+def test_ids_are_compared_exactly_by_the_search(store: Store, auditor: Client) -> None:
+    store.add("Заявка-й", 0, {"name": "Ипотека"}, 0)
+    found = [
+        auditor.get("/api/v1/search", {"q": typed}).json()["data"]["results"]
+        for typed in ("Заявка-й", "Заявка-и\N{COMBINING BREVE}")
+    ]
+    assert [len(each) for each in found] == [1, 0]
+
+
 @pytest.mark.parametrize("at", [T0.replace(year=T0.year + 1), minute(40), minute(25)])
 def test_what_changes_between_two_pages_is_on_the_next(client_777: Store, at: datetime) -> None:
     """Of now, or a version that was on its way while the first page was read."""

@@ -33,6 +33,13 @@ def test_links_lead_somewhere(page: Path) -> None:
             assert (page.parent / path).exists(), f"{page.relative_to(ROOT)}: {target}"
 
 
+@pytest.mark.parametrize("page", ["README.md", "docs/contract.md", "docs/api.md", "docs/kinds.md"])
+def test_a_promise_of_exact_numbers_links_the_decision_that_limits_it(page: str) -> None:
+    text = (ROOT / page).read_text(encoding="utf-8")
+    assert "decisions/0010-exact-documents.md" in text
+    assert not re.search(r"[Nn]umbers\b[^.]{0,40}\bas (it|they) (was|were|came)", text)
+
+
 def test_every_word_of_the_glossary_lives_in_a_file_that_exists() -> None:
     text = (docs.DOCS / "glossary.md").read_text()
     places = re.findall(r"`([\w./]+/[\w.]*)`", text)

@@ -386,6 +386,102 @@ def test_debezium_deletions_snapshots_and_tombstones(forms: dict[str, Decode]) -
     assert refused(decoder, message(encoded(last)))[0] == "bad_field"
 
 
+PLACEHOLDER: Final = "__debezium_unavailable_value"
+ESCAPED: Final = PLACEHOLDER.replace("_", "\\u005f")
+OF_BYTES: Final = list(PLACEHOLDER.encode())
+WKB: Final = {
+    "geometry": "AQEAACDmEAAAAAAA/IPXl8EAAAD8g9eXwQ==",
+    "geography": "AQEAACDmEAAADCHn/f9/ZkAYQs77/39WQA==",
+    "point": "AQEAAAAAAAD8g9eXwQAAAPyD15fB",
+}
+# As Debezium writes the value that PostgreSQL did not log, by the type of the column.
+UNAVAILABLE: Final[dict[str, str]] = {
+    "text": f'"{PLACEHOLDER}"',
+    "escaped text": f'"{ESCAPED}"',
+    "a json column": json.dumps(json.dumps(PLACEHOLDER)),
+    "bytea": '"X19kZWJleml1bV91bmF2YWlsYWJsZV92YWx1ZQ=="',
+    "bytea with another escape": '"X19kZWJleml1bV91bmF2YWlsYWJsZV92YWx1ZQ\\u003d="',
+    "binary.handling.mode=hex": f'"{PLACEHOLDER.encode().hex()}"',
+    "text[]": f'["{PLACEHOLDER}"]',
+    "escaped text[]": f'["{ESCAPED}"]',
+    "bytea[]": '["X19kZWJleml1bV91bmF2YWlsYWJsZV92YWx1ZQ=="]',
+    "int[]": json.dumps(OF_BYTES),
+    "float[]": json.dumps([float(each) for each in OF_BYTES]),
+    "numeric(9, 0)[]": json.dumps([base64.b64encode(bytes([e])).decode() for e in OF_BYTES]),
+    "numeric[]": json.dumps(
+        [{"scale": 0, "value": base64.b64encode(bytes([e])).decode()} for e in OF_BYTES]
+    ),
+    "uuid[]": '["b68a35a7-17ad-35b3-af2a-ae46edb4545a"]',
+    "hstore": json.dumps({PLACEHOLDER: PLACEHOLDER}),
+    "hstore as JSON": json.dumps(json.dumps({PLACEHOLDER: PLACEHOLDER}, separators=(",", ":"))),
+    "deep in an expanded document": json.dumps({"a": [{"b": PLACEHOLDER}]}),
+    **{name: json.dumps({"wkb": wkb, "srid": 4326}) for name, wkb in WKB.items()},
+}
+
+
+def with_document(document: str) -> Message:
+    """A Debezium event whose column `document` is this JSON text."""
+    return bare({**GOOD, "data": msgspec.Raw(document.encode())})
+
+
+@pytest.mark.parametrize("column", UNAVAILABLE)
+def test_debezium_row_with_an_unavailable_value_is_refused(
+    column: str, forms: dict[str, Decode]
+) -> None:
+    reason, detail = refused(forms["bare"], with_document(UNAVAILABLE[column]))
+    assert (reason, "REPLICA IDENTITY FULL" in detail) == ("bad_data", True)
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        f'"the text {PLACEHOLDER} in a sentence"',
+        f'"{PLACEHOLDER}s"',
+        json.dumps(OF_BYTES[:-1]),
+        json.dumps([*OF_BYTES, 0]),
+        json.dumps([True] * len(OF_BYTES)),
+        '{"wkb": "AQEAAAAAAAAAAADwPwAAAAAAAPA/", "srid": null}',
+        "[1e999, 2]",
+        "9" * 5000,
+    ],
+)
+def test_debezium_row_with_values_like_the_placeholder_is_stored(
+    document: str, forms: dict[str, Decode]
+) -> None:
+    assert document.encode() in bytes(forms["bare"](with_document(document), WINDOW).data)
+
+
+@pytest.mark.parametrize(
+    "setting, unavailable, stored",
+    [
+        ("__gone__", ['"__gone__"', '["__gone__"]', '"X19nb25lX18="'], UNAVAILABLE["text"]),
+        ("hex:00FF80", ['"AP+A"', '"AP-A"', "[0, -1, -128]", '"00ff80"', '["AP+A"]'], "[0, 255]"),
+        ("значение", ['"значение"', '"\\u0437начение"'], '"Значение"'),
+    ],
+)
+def test_debezium_placeholder_of_a_connector_is_declared(
+    tmp_path: Path, setting: str, unavailable: list[str], stored: str
+) -> None:
+    text = f'{DEBEZIUM}\nunavailable_value_placeholder = "{setting}"\n'
+    decoder = Decode({TOPIC: reader(text, tmp_path, "/application_id")})
+    for document in unavailable:
+        assert refused(decoder, with_document(document))[0] == "bad_data"
+    assert decoder(with_document(stored), WINDOW).id == "T1"
+
+
+@pytest.mark.parametrize(
+    "envelope, said",
+    [
+        (PLAIN + 'unavailable_value_placeholder = "x"', 'is for form = "debezium" only'),
+        (DEBEZIUM + 'unavailable_value_placeholder = "hex:FG"', "pairs of hexadecimal digits"),
+        (DEBEZIUM + 'unavailable_value_placeholder = "hex:"', "pairs of hexadecimal digits"),
+    ],
+)
+def test_a_wrong_debezium_placeholder_is_refused(tmp_path: Path, envelope: str, said: str) -> None:
+    with pytest.raises(declared.KindsError, match=said):
+        kind(envelope, tmp_path)
+
+
 def test_debezium_says_when_and_who_where_the_row_does_not(tmp_path: Path) -> None:
     text = 'form = "debezium"\nid = "/task_id"\nversion = "/rev"\n'
     decoder = Decode({TOPIC: reader(text, tmp_path, "/application_id")})

@@ -63,7 +63,7 @@ class Discovery:
         self._clock = clock
         self._lock = threading.Lock()
         self._metadata: dict[str, Any] = {}
-        self._keys: dict[str | None, list[Key]] = {}
+        self._keys: tuple[Key, ...] = ()
         self._until = 0.0
         self._asked_at = -AGAIN_SECONDS
         self._failure = ""
@@ -91,28 +91,48 @@ class Discovery:
         as an error of the browser."""
         return _address(self._own(), "authorization_endpoint")
 
-    def keys(self, key_id: str | None, trusted: bool = False) -> list[Key]:
-        """The signing keys of this id (None: of tokens that name none); empty: there is none.
+    def keys(
+        self, key_id: str | None, trusted: bool = False, renewed: bool = False
+    ) -> tuple[Key, ...]:
+        """Return the signing keys that may have signed a token: empty if there are none.
 
-        An unknown id is asked for once in AGAIN_SECONDS at most, or at once where it is trusted.
-        While the provider is down, remembered keys serve. Raises ProviderDownError where there are
-        none, and BusyError where AT_ONCE threads wait.
+        These are the keys of this id, and those to which the provider gives no id. The provider is
+        asked for keys that are not known once in AGAIN_SECONDS at most, or at once if `trusted`.
+        While the provider is down, remembered keys serve.
+
+        Args:
+            key_id: the `kid` of the token. Without one every key may have signed it.
+            trusted: the provider itself gave us the token.
+            renewed: the known keys did not sign the token; ask the provider for newer ones.
+
+        Raises:
+            ProviderDownError: no keys are known.
+            BusyError: AT_ONCE threads wait for the provider's answer.
         """
-        known = self._keys.get(key_id)
-        if known is not None and self._clock() < self._until:
+        known = self._candidates(key_id)
+        if known and not renewed and self._clock() < self._until:
             return known
         if not self._lock.acquire(blocking=False):
-            if known is not None:
+            if known and not renewed:
                 return known
             with self._waiting.taken():
                 self._lock.acquire()
         try:
-            self._refresh(key_id not in self._keys, 0.0 if trusted else AGAIN_SECONDS)
+            # Another thread may have got the keys while this one waited.
+            unknown = not self._candidates(key_id) or (
+                renewed and self._candidates(key_id) == known
+            )
+            self._refresh(unknown, 0.0 if trusted else AGAIN_SECONDS)
         finally:
             self._lock.release()
         if not self._keys:
             raise ProviderDownError(self._failure or "the provider has no key for signatures")
-        return self._keys.get(key_id, [])
+        return self._candidates(key_id)
+
+    def _candidates(self, key_id: str | None) -> tuple[Key, ...]:
+        if key_id is None:
+            return self._keys
+        return tuple(key for key in self._keys if key.id in (None, key_id))
 
     def _refresh(self, wanted: bool = False, pause: float = AGAIN_SECONDS) -> None:
         """Ask the provider for what is out of date, or wanted. What is remembered stays where it
@@ -178,18 +198,14 @@ def _address(metadata: Mapping[str, Any], name: str) -> str:
     return str(address)
 
 
-def _usable(found: Mapping[str, Any]) -> dict[str | None, list[Key]]:
-    """By id, and all of them by None: the public keys for signatures of accepted algorithms; none
-    where the provider took all back. Raises ProviderDownError where this is no set of keys."""
+def _usable(found: Mapping[str, Any]) -> tuple[Key, ...]:
+    """The public keys for signatures of accepted algorithms; none where the provider took all back.
+    Raises ProviderDownError where this is no set of keys."""
     given = found.get("keys")
     if not isinstance(given, list):
         raise ProviderDownError("the provider gives no set of keys")
-    keys: dict[str | None, list[Key]] = {}
-    for each in given[:MOST_KEYS]:
-        if isinstance(each, dict) and (key := _key(each)) is not None:
-            for name in {key.id, None}:
-                keys.setdefault(name, []).append(key)
-    return keys
+    keys = (_key(each) for each in given[:MOST_KEYS] if isinstance(each, dict))
+    return tuple(key for key in keys if key is not None)
 
 
 def _key(given: dict[str, Any]) -> Key | None:

@@ -10,7 +10,7 @@ from typing import Any, Final
 import jwt
 from django.utils.translation import gettext_noop as _
 
-from annals.access.oidc.discovery import ALGORITHMS, Discovery
+from annals.access.oidc.discovery import ALGORITHMS, Discovery, Key
 from annals.access.oidc.providers import claim
 from annals.access.roles import Service
 
@@ -149,28 +149,16 @@ def _verified(
         raise TokenError(_("The token needs an extension that is not known here."))
     if not isinstance(key_id, str | None):
         raise TokenError(_("The token's key id is not text."))
-    keys = [key for key in discovery.keys(key_id, trusted) if algorithm in key.algorithms]
-    if not keys or (key_id is None and len(keys) > 1):
+    candidates = discovery.keys(key_id, trusted)
+    keys = _fitting(candidates, algorithm)
+    required = ("exp", "iat", "iss", "aud", *required)
+    claims = _signed_claims(token, keys, audiences, provider.issuer, required)
+    if claims is None and (key_id is None or any(key.id is None for key in candidates)):
+        # An id that is not known makes the provider be asked again. Here no id says that.
+        keys = _fitting(discovery.keys(key_id, trusted, renewed=True), algorithm)
+        claims = _signed_claims(token, keys, audiences, provider.issuer, required)
+    if not keys:
         raise TokenError(_("The token is signed with a key that its issuer does not have."))
-    claims: dict[str, Any] | None = None
-    for key in keys:
-        try:
-            claims = jwt.decode(
-                token,
-                key.key,
-                algorithms=[str(algorithm)],
-                audience=list(audiences),
-                issuer=provider.issuer,
-                leeway=LEEWAY_SECONDS,
-                options={"require": ["exp", "iat", "iss", "aud", *required]},
-            )
-            break
-        except jwt.InvalidSignatureError:
-            continue
-        except jwt.PyJWTError as error:
-            raise TokenError(_sentence(error)) from None
-        except (ValueError, TypeError, OverflowError, RecursionError):
-            raise TokenError(_("The token's claims have the wrong form.")) from None
     if claims is None:
         raise TokenError(_("The token's signature is wrong."))
     oldest = time.time() - MOST_AGE_SECONDS - LEEWAY_SECONDS
@@ -179,6 +167,40 @@ def _verified(
     if not _is_text(claims.get("sub", "-")):
         raise TokenError(_("The token's subject is not text."))
     return claims
+
+
+def _fitting(keys: Sequence[Key], algorithm: object) -> Sequence[Key]:
+    """Return those of the keys that may check a signature of this algorithm."""
+    return [key for key in keys if algorithm in key.algorithms]
+
+
+def _signed_claims(
+    token: str, keys: Sequence[Key], audiences: Sequence[str], issuer: str, required: Sequence[str]
+) -> dict[str, Any] | None:
+    """Return the claims of a token that one of the keys signed, or None if none of them did.
+
+    Raises:
+        TokenError: the token is signed, and what it claims is wrong.
+    """
+    algorithm = jwt.get_unverified_header(token)["alg"]
+    for key in keys:
+        try:
+            return jwt.decode(
+                token,
+                key.key,
+                algorithms=[algorithm],
+                audience=list(audiences),
+                issuer=issuer,
+                leeway=LEEWAY_SECONDS,
+                options={"require": list(required)},
+            )
+        except jwt.InvalidSignatureError:
+            continue
+        except jwt.PyJWTError as error:
+            raise TokenError(_sentence(error)) from None
+        except (ValueError, TypeError, OverflowError, RecursionError):
+            raise TokenError(_("The token's claims have the wrong form.")) from None
+    return None
 
 
 _SENTENCES: Final = (

@@ -1,6 +1,7 @@
 """Search by id, in any kind of entity, or by business key: one hit opens at once."""
 
 import re
+import unicodedata
 from collections.abc import Iterator, Mapping, Sequence
 from urllib.parse import urlencode
 
@@ -109,7 +110,7 @@ def _search(reader: Reader, asked: str, token: str | None, notes: list[str]) -> 
 
 def _is_word(text: str) -> bool:
     """Whether it is a Russian word, as in “заявка 7708-2026-1”: no id or number is one."""
-    return text.isalpha() and not text.isascii()
+    return unicodedata.normalize("NFC", text).isalpha() and not text.isascii()
 
 
 def _other_spellings(reader: Reader, texts: Sequence[str]) -> dict[str, dict[str, Results]]:
@@ -118,17 +119,21 @@ def _other_spellings(reader: Reader, texts: Sequence[str]) -> dict[str, dict[str
     results = timeline.search_all(
         reader, list({each: None for its in wanted.values() for each in its})
     )
-    return {
-        text: {each: results[each] for each in its if results[each].found}
-        for text, its in wanted.items()
-    }
+    found: dict[str, dict[str, Results]] = {text: {} for text in wanted}
+    for text, its in wanted.items():
+        for each in filter(lambda each: results[each].found, its):
+            # A key is found in both Unicode forms, an id only in its own.
+            if unicodedata.normalize("NFC", each) == each or not found[text]:
+                found[text][each] = results[each]
+    return found
 
 
 def _spellings(text: str) -> list[str]:
     """The text without signs around it, in capital and small letters, with letters of one alphabet,
-    and with plain hyphens; each once, without the text itself."""
-    bare = text.strip(SIGNS)
+    with plain hyphens, and in both Unicode forms; each once, without the text itself."""
+    bare = unicodedata.normalize("NFC", text.strip(SIGNS))
     found = dict.fromkeys([*_letters(bare), *_letters(bare.translate(_TO_HYPHEN))])
+    found |= dict.fromkeys(unicodedata.normalize("NFD", each) for each in found)
     found.pop(text, None)
     return [each for each in found if each]
 

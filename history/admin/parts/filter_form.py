@@ -33,7 +33,7 @@ ASKED = ("author", "clientId", "type", "from", "to", "path")
 MOMENTS = ["%Y-%m-%dT%H:%M", "%Y-%m-%dT%H:%M:%S", "%Y-%m-%d"]
 
 
-def _asking(hint: Promise, **attrs: str) -> forms.TextInput:
+def _asking(hint: Promise, **attrs: str | Promise) -> forms.TextInput:
     """A text field. hint: what stands in it while it is empty."""
     return forms.TextInput(attrs={"autocomplete": "off", "placeholder": hint, **attrs})
 
@@ -41,7 +41,8 @@ def _asking(hint: Promise, **attrs: str) -> forms.TextInput:
 class MomentField(forms.DateTimeField):
     """Also as people write it; see moment_words. Its text field is the same in every browser."""
 
-    widget = _asking(_("yesterday 12:00"))
+    # annals.js puts a button with a calendar beside it.
+    widget = _asking(_("yesterday 12:00"), **{"data-pick": _("Choose in a calendar")})
     default_error_messages = {"invalid": _("Not a date. Write 26.11.2026 12:00 or yesterday 12:00")}
     zone: tzinfo = UTC  # of who writes; see Zoned
 
@@ -105,7 +106,12 @@ class MomentForm(Zoned):
         """Adds the moment: at."""
         now, given = clock.now(), self.cleaned_data.get("time")
         at = self.moment("time")
-        if at and given and given.time() == time() and ":" not in self.data["time"]:
+        if (
+            at
+            and given
+            and given.time() == time()
+            and not moment_words.names_time(self.data["time"])
+        ):
             self.cleaned_data["time"] = given + timedelta(hours=23, minutes=59, seconds=59)
             at = max(at, min(now, self.moment("time") or now))
         self.cleaned_data["at"] = at

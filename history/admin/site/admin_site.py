@@ -306,6 +306,17 @@ class AnnalsSite(admin.AdminSite):
 
         return {"complete": complete_to.read(ENTITIES)}
 
+    def _lists(self, request: HttpRequest) -> list[dict[str, Any]]:
+        """Return the lists of models for the first page, without those that a screen leads to."""
+        screens = {one.name for one in self.screens if one.may(request.user)}
+        return [
+            model
+            for app in self.get_app_list(request)
+            for model in app["models"]
+            if model["admin_url"]
+            and getattr(self.get_model_admin(model["model"]), "screen", "") not in screens
+        ]
+
     def index(
         self, request: HttpRequest, extra_context: dict[str, Any] | None = None
     ) -> TemplateResponse:
@@ -323,6 +334,7 @@ class AnnalsSite(admin.AdminSite):
             **(self.freshness() if reads else {}),
             **(recent.of_login(request) if reads else {}),
             "hide_finder": True,
+            "lists": self._lists(request),
             "screens": [one for one in self.screens if one.title and one.may(request.user)],
             **(extra_context or {}),
         }

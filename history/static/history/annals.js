@@ -99,6 +99,44 @@
         });
     };
 
+    // The field stays a text, which takes words too: the browser's own calendar writes into it.
+    const offerCalendar = (field) => {
+        const picker = document.createElement("input");
+        picker.type = "datetime-local";
+        if (!picker.showPicker) {
+            return;
+        }
+        picker.className = "picker";
+        picker.tabIndex = -1;
+        picker.setAttribute("aria-hidden", "true");
+        const button = document.createElement("button");
+        button.type = "button";
+        button.className = "plain pick";
+        button.title = field.dataset.pick;
+        button.setAttribute("aria-label", field.dataset.pick);
+        const group = document.createElement("span");
+        group.className = "moment-field";
+        field.before(group);
+        group.append(field, button, picker);
+        button.addEventListener("click", () => {
+            const [, d, m, y, time] = /^(\d\d)\.(\d\d)\.(\d{4})(?: (\d\d:\d\d))?$/.exec(field.value) || [];
+            picker.value = y ? `${y}-${m}-${d}T${time || "00:00"}`
+                : field.value.replace(" ", "T").slice(0, 16);
+            picker.showPicker();
+        });
+        picker.addEventListener("input", () => {
+            const [, y, m, d, time] = /^(\d{4})-(\d\d)-(\d\d)T(\d\d:\d\d)/.exec(picker.value) || [];
+            field.value = y ? `${d}.${m}.${y} ${time}` : "";
+        });
+    };
+
+    // A menu lies over the page, so it closes when something else is clicked.
+    const closeMenus = (event) => document.querySelectorAll(".take[open]").forEach((menu) => {
+        if (!event || !menu.contains(event.target)) {
+            menu.open = false;
+        }
+    });
+
     const step = (by) => {
         const stops = [...document.querySelectorAll(".version-number")];
         const here = stops.indexOf(document.activeElement);
@@ -121,8 +159,10 @@
         "c": () => document.activeElement.closest(".version")
             ?.querySelector("[data-copy]")?.click(),
         "?": () => document.querySelector(".keys")?.showModal(),
-        "Escape": () => document.querySelectorAll(".filter[open]")
-            .forEach((one) => { one.open = false; }),
+        "Escape": () => {
+            closeMenus();
+            document.querySelectorAll(".filter[open]").forEach((one) => { one.open = false; });
+        },
     };
     // The same keys on a Russian keyboard.
     Object.assign(keys, { ".": keys["/"], "о": keys.j, "л": keys.k, "щ": keys.o, "т": keys.n,
@@ -155,6 +195,19 @@
         }
     }, 30000);
 
+    // A narrow window has no head of the table: each cell of a stock list says what it is.
+    const labelCells = (table) => {
+        const names = [...table.tHead.rows[0].cells].map((cell) =>
+            cell.querySelector(".text")?.textContent.trim() || "");
+        for (const row of table.tBodies[0].rows) {
+            [...row.cells].forEach((cell, place) => {
+                if (cell.tagName === "TD" && names[place] && !cell.matches(".action-checkbox")) {
+                    cell.dataset.label = names[place];
+                }
+            });
+        }
+    };
+
     const showTimes = () => document.querySelectorAll("time[data-when]").forEach(showTime);
 
     const start = () => {
@@ -179,6 +232,9 @@
                 localStorage.setItem("annals-keys", box.checked ? "on" : "off");
             });
         });
+        document.querySelectorAll("#result_list").forEach(labelCells);
+        document.querySelectorAll("[data-pick]").forEach(offerCalendar);
+        document.addEventListener("click", closeMenus);
         document.addEventListener("keydown", onKey);
         document.documentElement.dataset.ready = "true";
     };

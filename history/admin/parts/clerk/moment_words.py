@@ -1,15 +1,34 @@
-"""Moments as people write them: “вчера 12:00”, “12.11.2026 9:30”, “10 ноября”, “yesterday”."""
+"""Moments as people write them: “вчера в 15:00”, “12.11.2026 9:30”, “last Tuesday”."""
 
 import re
+import unicodedata
 from datetime import date, datetime, time, timedelta
 from typing import Final
 
 _DAYS: Final = {
     "позавчера": -2,
+    "the day before yesterday": -2,
+    "day before yesterday": -2,
     "вчера": -1,
     "сегодня": 0,
     "yesterday": -1,
     "today": 0,
+}
+# Monday first; each as people write it on its own and after “в” and “last”.
+_WEEKDAYS: Final = {
+    name: place
+    for place, names in enumerate(
+        (
+            "понедельник пн monday mon",
+            "вторник вт tuesday tues tue",
+            "среда среду ср wednesday wed",
+            "четверг чт thursday thurs thur thu",
+            "пятница пятницу пт friday fri",
+            "суббота субботу сб saturday sat",
+            "воскресенье вс sunday sun",
+        )
+    )
+    for name in names.split()
 }
 # By the first three letters, in full or short.
 _MONTHS: Final = {
@@ -23,27 +42,60 @@ _MONTHS: Final = {
 _DATE: Final = re.compile(
     r"([0-3]?\d)[. ]([01]?\d|[^\W\d]{3,}\.?)([. ](?P<year>\d{4})( ?г(ода|\.)?)?)?"
 )
-_MOMENT: Final = re.compile(r"(.+?)(?: ([0-2]?\d):([0-5]\d)(?::([0-5]\d))?)?")
+_WEEKDAY: Final = re.compile(
+    r"(?P<last>(last|previous|past|прошл(ый|ая|ую|ое)|прошедш(ий|ая|ую|ее)) )?(?P<name>[^\W\d]+)\.?"
+)
+_MOMENT: Final = re.compile(
+    r"(?P<day>.+?)(?: (?P<hour>[0-2]?\d)"
+    r"(?::(?P<minute>[0-5]\d)(?::(?P<second>[0-5]\d))?|(?= ?[ap]m))"
+    r" ?(?P<half>[ap]m)?)?"
+)
+_HALF_OF_DAY: Final = re.compile(r"\d ?[ap]m$")
+_BEFORE_DAY: Final = re.compile(r"^(?:во?|on) ")
+# Only after these a number is an hour: “10 November 9” is not a moment.
+_BARE_HOUR: Final = re.compile(r" (?:в|at) ([0-2]?\d)$")
+_BEFORE_TIME: Final = re.compile(r" (?:в|at) ")
 
 
 def parse(text: str, today: date) -> datetime | None:
     """The moment, without a zone; None for anything else. Without a time it is the beginning of the
-    day; a date without a year is the last one."""
-    plain = text.lower().replace(",", " ").replace(" в ", " ").replace(" at ", " ")
-    found = _MOMENT.fullmatch(" ".join(plain.split()))
-    day = _day(found[1], today) if found else None
+    day; a date without a year, and a day of the week, is the last one. "Last Tuesday" is never
+    today."""
+    found = _MOMENT.fullmatch(_plain(text))
+    day = _day(found["day"], today) if found else None
     if found is None or day is None:
         return None
-    hour, minute, second = (int(each or 0) for each in found.groups()[1:])
+    hour, minute, second = (int(found[name] or 0) for name in ("hour", "minute", "second"))
+    if found["half"]:
+        if not 1 <= hour <= 12:
+            return None
+        hour = hour % 12 + (12 if found["half"] == "pm" else 0)
     try:
         return datetime.combine(day, time(hour, minute, second))
     except ValueError:
         return None
 
 
+def names_time(text: str) -> bool:
+    """Return whether a moment as people write it has a time of the day."""
+    plain = _plain(text)
+    return ":" in plain or _HALF_OF_DAY.search(plain) is not None
+
+
+def _plain(text: str) -> str:
+    """Return the text in small letters, without prepositions, with minutes after a bare hour."""
+    words = " ".join(unicodedata.normalize("NFC", text).lower().replace(",", " ").split())
+    words = _BARE_HOUR.sub(r" \1:00", _BEFORE_DAY.sub("", words))
+    return _BEFORE_TIME.sub(" ", words)
+
+
 def _day(words: str, today: date) -> date | None:
     if words in _DAYS:
         return today + timedelta(days=_DAYS[words])
+    weekday = _WEEKDAY.fullmatch(words)
+    if weekday and weekday["name"] in _WEEKDAYS:
+        days = (today.weekday() - _WEEKDAYS[weekday["name"]]) % 7
+        return today - timedelta(days=days or (7 if weekday["last"] else 0))
     found = _DATE.fullmatch(words)
     if found is None:
         return None

@@ -1,0 +1,80 @@
+"""Compresses answers with gzip for clients that take it, as RFC 9110 reads `Accept-Encoding`."""
+
+from typing import Final, NamedTuple
+
+from django.http import HttpRequest, HttpResponse
+from django.http.response import HttpResponseBase
+from django.middleware.gzip import GZipMiddleware
+from django.utils.cache import patch_vary_headers
+from django.utils.text import compress_string
+
+_SMALLEST_BYTES: Final = 200
+# Random bytes in the header hide the length of the text: see django.middleware.gzip.
+_MOST_RANDOM_BYTES: Final = GZipMiddleware.max_random_bytes
+
+
+class AcceptedCodings(NamedTuple):
+    """How much a client wants an answer as it is, and compressed: from 0 (not at all) to 1."""
+
+    identity: float
+    gzip: float
+
+    @property
+    def prefers_gzip(self) -> bool:
+        return self.gzip > 0 and self.gzip >= self.identity
+
+
+def read_accepted_codings(header: str) -> AcceptedCodings:
+    """Return what a header `Accept-Encoding` says. A weight that cannot be read counts as 0."""
+    weights: dict[str, float] = {}
+    for item in header.lower().split(","):
+        coding, *parameters = (part.strip() for part in item.split(";"))
+        weights[coding] = _weight(parameters)
+    for_others = weights.get("*", 0.0)
+    gzip = weights.get("gzip", weights.get("x-gzip", for_others))
+    # As it is, is acceptable without being named, but less than what is named.
+    identity = weights.get("identity", 0.0 if weights.get("*") == 0 else min(gzip, 0.001) or 1.0)
+    return AcceptedCodings(identity, gzip)
+
+
+def _weight(parameters: list[str]) -> float:
+    for parameter in parameters:
+        name, _, value = parameter.partition("=")
+        if name.strip() == "q":
+            try:
+                weight = float(value)
+            except ValueError:
+                return 0.0
+            return weight if 0 <= weight <= 1 else 0.0
+    return 1.0
+
+
+class Compression:
+    """Compresses an answer. For django.utils.decorators.decorator_from_middleware."""
+
+    def __init__(self, get_response: object) -> None:
+        """Nothing is needed: the decorator calls process_response()."""
+
+    def process_response(
+        self, request: HttpRequest, response: HttpResponseBase
+    ) -> HttpResponseBase:
+        """Return the answer, compressed if the client prefers it and it gets smaller.
+
+        An answer that the client does not take as it is (`identity;q=0`) is always compressed. A
+        client that takes neither gets the answer as it is, as RFC 9110 allows.
+        """
+        patch_vary_headers(response, ("Accept-Encoding",))
+        accepted = read_accepted_codings(request.headers.get("Accept-Encoding", ""))
+        if not accepted.prefers_gzip or not isinstance(response, HttpResponse):
+            return response
+        content = response.content
+        may_stay = accepted.identity > 0 or not content
+        if may_stay and len(content) < _SMALLEST_BYTES:
+            return response
+        compressed = compress_string(content, max_random_bytes=_MOST_RANDOM_BYTES)
+        if may_stay and len(compressed) >= len(content):
+            return response
+        response.content = compressed
+        response.headers["Content-Length"] = str(len(compressed))
+        response.headers["Content-Encoding"] = "gzip"
+        return response
