@@ -85,6 +85,11 @@ def prepare(arguments: Sequence[str]) -> None:
         logging.getLogger("psycopg.pool").setLevel(logging.ERROR)
         if settings.log_level != "DEBUG":
             logging.getLogger("ingest.source.client").setLevel(logging.CRITICAL)
+    if command == "runserver":
+        try:
+            env.secret_key(settings)  # before a request needs it
+        except env.SettingError as error:
+            sys.exit(f"annals: {error}")
     if settings.database_url is not None and settings.kafka_bootstrap_servers is not None:
         return
     from annals.embedded.process import EmbeddedError
