@@ -128,7 +128,7 @@ def build(topics: tuple[str, ...], group: str, until_idle: float | None) -> Cons
     return Consumer(
         policy,
         partial(kafka.Source, bootstrap, group, topics, given),
-        [RetryingWriter(Writer(connect)) for _ in range(annals.writers)],
+        [RetryingWriter(Writer(connect), until_idle) for _ in range(annals.writers)],
         Probe(
             partial(connect, "annals-probe"),
             partial(kafka.peek, bootstrap, given),
