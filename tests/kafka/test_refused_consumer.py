@@ -109,7 +109,8 @@ def allow(broker: Apache, kind: ResourceType, name: str, *operations: AclOperati
         )
         for operation in operations
     ]  # fmt: skip
-    for future in brokers.admin(broker).create_acls(rights).values():
+    client = brokers.admin(broker)  # lives until the answer is there
+    for future in client.create_acls(rights).values():
         future.result(20)
 
 

@@ -24,8 +24,9 @@ class Command(ActionCommand):
         add("--group", type=_group, help="consumer group (default: that of ANNALS_CONSUMER_GROUP)")
         add("--until-idle", type=number(0, MOST_SECONDS), metavar="SECONDS",
             help="exit after this many seconds without a message, with everything stored: 0, or "
-            "3 if partitions are halted and so not read to their end (default: run until "
-            "stopped)")  # fmt: skip
+            "3 if partitions are halted and so not read to their end; 1 if for so long what cannot "
+            "pass by waiting was in the way: missing rights or tables, a refused login, none of "
+            "the topics (default: run until stopped)")  # fmt: skip
         add("--json", action="store_true", help="print a summary as one line of JSON at the end")
         add("--metrics-port", type=whole(1, MOST_PORT),
             help="serve Prometheus metrics on this port to everybody, without a token "
