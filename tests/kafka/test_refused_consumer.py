@@ -1,9 +1,11 @@
 """What cannot go away by waiting is said again and again, and ends a run that has an end."""
 
+import socket
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import requests
 from confluent_kafka.admin import (  # type: ignore[attr-defined]
     AclBinding,
     AclOperation,
@@ -13,6 +15,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
 )
 
 from annals.embedded.broker import Daemon
+from annals.embedded.process import free_ports
 from tests import need
 from tests.apache.broker import USER, Apache
 from tests.consuming import Consumers, Database, Feed, complete, environment, send, until
@@ -83,6 +86,43 @@ def test_consumer_names_the_topics_that_do_not_exist_and_reads_the_others(
         assert f"the brokers have no topic {TWIN}; the others are read" in ended.said()
     finally:
         consumers.stop()
+
+
+def test_metrics_are_on_the_loopback_address_and_elsewhere_need_a_token(
+    consumers: Consumers,
+) -> None:
+    token = "a-token-of-prometheus"
+    [port, other] = free_ports([None, None])
+    refused = consumers.start("--metrics-port", str(port), "--metrics-address", "0.0.0.0")
+    assert refused.process.wait(60) == 1
+    assert "ANNALS_METRICS_TOKEN is not set" in refused.said()
+    plain = consumers.start("--metrics-port", str(port))
+    guarded = consumers.start(
+        "--metrics-port", str(other), "--metrics-address", "0.0.0.0", ANNALS_METRICS_TOKEN=token
+    )
+    for running in (plain, guarded):
+        running.until_reading()
+    [(address, _)] = listeners(port)
+    assert address == "127.0.0.1"
+
+    def status(port: int, path: str, **headers: str) -> int:
+        url = f"http://127.0.0.1:{port}{path}"
+        return requests.get(url, headers=headers, timeout=10).status_code
+
+    assert status(port, "/metrics") == 200
+    assert status(other, "/metrics") == status(other, "/metrics", Authorization="Bearer x") == 403
+    assert status(other, "/metrics", Authorization=f"Bearer {token}") == 200
+    assert status(other, "/healthz") == 200
+
+
+def listeners(port: int) -> list[tuple[str, int]]:
+    """The addresses of this machine on which somebody listens at this port."""
+    found = []
+    for line in Path("/proc/net/tcp").read_text().splitlines()[1:]:
+        address, number = line.split()[1].split(":")
+        if line.split()[3] == "0A" and int(number, 16) == port:
+            found.append((socket.inet_ntoa(bytes.fromhex(address)[::-1]), port))
+    return found
 
 
 @pytest.fixture

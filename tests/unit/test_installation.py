@@ -27,7 +27,7 @@ OURS = {name for name, each in SERVICES.items() if each.get("image") == "annals"
 
 @pytest.mark.parametrize(
     "secret, of",
-    [("ANNALS_SECRET_KEY", {"web", "maintain"}), ("ANNALS_METRICS_TOKEN", {"web"})],
+    [("ANNALS_SECRET_KEY", {"web", "maintain"}), ("ANNALS_METRICS_TOKEN", {"web", "consume"})],
 )
 def test_only_who_needs_a_secret_has_it(secret: str, of: set[str]) -> None:
     assert {name for name in OURS if secret in SERVICES[name]["environment"]} == of

@@ -6,8 +6,6 @@ from history.entities import BY_TOPIC
 from history.management.action import ActionCommand
 from history.management.numbers import MOST_PORT, MOST_SECONDS, number, whole
 
-EVERY_ADDRESS = "0.0.0.0"  # noqa: S104 - Prometheus scrapes from another machine
-
 
 class Command(ActionCommand):
     help = (
@@ -29,10 +27,11 @@ class Command(ActionCommand):
             "the topics (default: run until stopped)")  # fmt: skip
         add("--json", action="store_true", help="print a summary as one line of JSON at the end")
         add("--metrics-port", type=whole(1, MOST_PORT),
-            help="serve Prometheus metrics on this port to everybody, without a token "
-            "(default: none)")  # fmt: skip
-        add("--metrics-address", default=EVERY_ADDRESS,
-            help="the address for --metrics-port (default: %(default)s, all)")  # fmt: skip
+            help="serve Prometheus metrics on this port; with ANNALS_METRICS_TOKEN to those who "
+            "send it as Bearer token (default: none)")  # fmt: skip
+        add("--metrics-address", default="127.0.0.1",
+            help="the address for --metrics-port; one that others reach, as 0.0.0.0, needs "
+            "ANNALS_METRICS_TOKEN (default: %(default)s)")  # fmt: skip
 
 
 def _group(text: str) -> str:
