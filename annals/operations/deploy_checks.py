@@ -140,8 +140,8 @@ def _of_servers() -> Iterator[Warning]:
             yield _warning(
                 119,
                 text,
-                "Run it by its timer of deploy/systemd, or from cron; the page Operations has its last "
-                "result.",
+                "Run it by its timer (deploy/systemd), or from cron; the page Operations has "
+                "its last result.",
             )
     with connection.cursor() as cursor:
         cursor.execute(_ARCHIVES)

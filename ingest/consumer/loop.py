@@ -94,7 +94,8 @@ class Consumer:
             RefusedError: the brokers do not accept the login, and never did.
             NothingToReadError: only of a run with an end. The brokers have none of the topics, or
                 do not let the login read.
-            RefusedByDatabaseError: only of a run with an end. Rights, tables or the login are wrong.
+            RefusedByDatabaseError: only of a run with an end. Rights, tables or the login
+                are wrong.
         """
         metrics.IN_FLIGHT_SECONDS.set_function(self._writers.oldest_seconds)
         metrics.DATABASE_UP.set_function(self._writers.up)

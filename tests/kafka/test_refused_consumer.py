@@ -26,6 +26,7 @@ from tests.processes import consumers, database, feed, server
 pytestmark = [pytest.mark.kafka, pytest.mark.one_broker]
 __all__ = ["consumers", "database", "feed", "server"]
 
+EVERY_ADDRESS = "0.0.0.0"  # noqa: S104
 REVOKED = {
     "ingest_ledger": "SELECT, INSERT, UPDATE",
     "product_instance_aud": "INSERT",
@@ -93,12 +94,12 @@ def test_metrics_are_on_the_loopback_address_and_elsewhere_need_a_token(
 ) -> None:
     token = "a-token-of-prometheus"
     [port, other] = free_ports([None, None])
-    refused = consumers.start("--metrics-port", str(port), "--metrics-address", "0.0.0.0")
+    refused = consumers.start("--metrics-port", str(port), "--metrics-address", EVERY_ADDRESS)
     assert refused.process.wait(60) == 1
     assert "ANNALS_METRICS_TOKEN is not set" in refused.said()
     plain = consumers.start("--metrics-port", str(port))
     guarded = consumers.start(
-        "--metrics-port", str(other), "--metrics-address", "0.0.0.0", ANNALS_METRICS_TOKEN=token
+        "--metrics-port", str(other), "--metrics-address", EVERY_ADDRESS, ANNALS_METRICS_TOKEN=token
     )
     for running in (plain, guarded):
         running.until_reading()

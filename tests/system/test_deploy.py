@@ -57,7 +57,7 @@ def nginx(folder: Path, text: str, port: int) -> Iterator[None]:
     assert "[warn]" not in checked.stderr
     proxy = subprocess.Popen([*words, "-g", "daemon off; master_process off;"])
     try:
-        until(lambda: accepts(port), lambda: (folder / "error.log").read_text())
+        until(lambda: accepts(port), (folder / "error.log").read_text)
         yield
     finally:
         proxy.terminate()
@@ -203,7 +203,7 @@ def test_answers_over_tls_have_hsts_once(front: Front) -> None:
 
 
 def test_client_does_not_choose_its_scheme_or_its_address(front: Front) -> None:
-    """An http that was believed would be redirected for ever; an address would be in the journal."""
+    """An http that was believed would be redirected for ever; the journal has the address."""
     said = {"X_Forwarded_Proto": "http", "X_Forwarded_For": "1.2.3.4"}
     assert front.get("/admin/login/", **said).status == 200
     front.get("/api/v1/search?q=x", Authorization="Bearer no", **said)
@@ -315,7 +315,8 @@ def test_example_of_an_environment_is_one_that_annals_and_a_shell_read(name: str
     settings = env.read(given)
     assert settings.database_url is not None
     assert f"//{LOGINS[name]}:" in settings.database_url
-    script = f"set -a; . {file}; exec {sys.executable} -c 'import json, os; print(json.dumps(dict(os.environ)))'"
+    prints = "import json, os; print(json.dumps(dict(os.environ)))"
+    script = f"set -a; . {file}; exec {sys.executable} -c '{prints}'"
     done = subprocess.run(["/bin/sh", "-c", script], capture_output=True, text=True, check=True)
     assert given.items() <= json.loads(done.stdout).items()
 
