@@ -22,7 +22,6 @@ from history.partitions.plan import SPARE_DAYS, plan
 from history.partitions.state import status
 from tests.db.commands import command
 from tests.db.partitioned import (
-    NOW,
     TABLE,
     TABLES,
     TODAY,
@@ -155,9 +154,10 @@ def test_default_partition_with_rows_is_named_with_what_to_do(plain: Connection)
     """And what it says is enough: the day has its partition then, and the rows are back."""
     plain.execute(f"CREATE TABLE product_default PARTITION OF {TABLE} DEFAULT")
     try:
-        insert(plain, NOW)
+        today = clock.now().date()
+        insert(plain, clock.now())
         with pytest.raises(days.DefaultPartitionError) as caught:
-            days.create(plain, TABLE, TODAY)
+            days.create(plain, TABLE, today)
         said = str(caught.value)
         assert f"the default partition public.product_default of public.{TABLE} has rows" in said
         ran = command("partitions", "maintain")
@@ -166,9 +166,9 @@ def test_default_partition_with_rows_is_named_with_what_to_do(plain: Connection)
         assert "SQLSTATE" not in ran.out + ran.err
         commands = re.findall(r"(?:ALTER TABLE|INSERT INTO) [^;,]*", said)
         plain.execute(commands[0])
-        assert days.create(plain, TABLE, TODAY)
+        assert days.create(plain, TABLE, today)
         plain.execute(commands[1])
-        assert stored(plain, days.partition_name(TABLE, TODAY)) == 1
+        assert stored(plain, days.partition_name(TABLE, today)) == 1
     finally:
         plain.execute("DROP TABLE product_default")
 

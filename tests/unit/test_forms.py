@@ -442,8 +442,8 @@ SERVICES: Final = {
 def test_service_of_a_bad_message_is_the_one_that_its_kind_declares(
     envelope: str, value: bytes | None, service: str, tmp_path: Path
 ) -> None:
-    shapes = {"t": reader(envelope, tmp_path)}
-    assert names.service(message(value), shapes) == service
+    bad = message(value)
+    assert names.service(bad, {bad.topic: reader(envelope, tmp_path)}) == service
 
 
 WRONG: Final = {
