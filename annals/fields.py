@@ -111,7 +111,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         Meta(
             pattern=r"^(ru|en|auto)$",
             description="Language of the screens until somebody chooses one. `auto`: the one that "
-            "the browser asks for.",
+            "the browser asks for; the demo has it where this is unset.",
         ),
     ] = "ru"
     entities_file: Annotated[

@@ -109,6 +109,7 @@ def _start_missing(settings: env.Settings, command: str) -> None:
     if settings.database_url is None:
         if "ANNALS_DEMO" not in os.environ:
             os.environ |= {"ANNALS_DEMO": "true", env.UNASKED_DEMO: "true"}
+            os.environ.setdefault("ANNALS_LANGUAGE", "auto")  # as `scripts/demo`
         if command not in WITHOUT_DATABASE:
             os.environ["DATABASE_URL"] = embedded.database_url(settings.home)
     if settings.kafka_bootstrap_servers is not None or command not in WITH_KAFKA:
