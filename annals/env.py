@@ -20,7 +20,9 @@ from history.failure.complaints import (
     of_file,
     read_bytes,
     read_text,
+    refuse_open_secret,
 )
+from history.failure.valid_values import nearest
 
 EXACT = {"DATABASE_URL", "KAFKA_BOOTSTRAP_SERVERS"}
 # No setting: this process and those that it starts serve a demo because DATABASE_URL was unset.
@@ -73,8 +75,10 @@ def read(environ: Mapping[str, str]) -> Settings:
     for name in environ:
         elsewhere = name.startswith((KAFKA_PREFIX, "ANNALS_TEST_"))
         if name.startswith("ANNALS_") and name not in fields and not elsewhere:
+            meant = nearest(name, fields)
+            question = f"Did you mean {meant}? " if meant is not None else ""
             raise SettingError(
-                f"{name} is not a setting of Annals. docs/settings.md lists all settings."
+                f"{name} is not a setting of Annals. {question}docs/settings.md lists all settings."
             )
     values: dict[str, object] = {}
     for name, field in fields.items():
@@ -150,6 +154,8 @@ def _check_fallback(settings: Settings) -> None:
     for name in ("fallback_token_file", "fallback_ca_file"):
         file: Path | None = getattr(settings, name)
         try:
+            if file is not None and name == "fallback_token_file":
+                refuse_open_secret(file)
             empty = file is not None and not read_bytes(file).strip()
         except FileError as error:
             raise SettingError(f"{variable(name)} is wrong: {error}.") from None
@@ -272,6 +278,10 @@ def librdkafka(environ: Mapping[str, str], file: Path | None = None) -> dict[str
     return found
 
 
+# Settings of librdkafka that are secrets; `ssl.key.location` only names a file.
+_SECRET = re.compile(r"password|secret|^ssl\.key\.pem$|^sasl\.oauthbearer\.config$|^sasl\.jaas")
+
+
 def _properties(file: Path | None) -> dict[str, str]:
     if file is None:
         return {}
@@ -289,4 +299,9 @@ def _properties(file: Path | None) -> dict[str, str]:
                 f"ANNALS_LIBRDKAFKA_FILE is wrong: line {number} of {file} is not name=value."
             )
         found[name.strip()] = value.strip()
+    if any(_SECRET.search(name) for name in found):
+        try:
+            refuse_open_secret(file)
+        except FileError as error:
+            raise SettingError(f"ANNALS_LIBRDKAFKA_FILE is wrong: {error}.") from None
     return found

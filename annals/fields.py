@@ -111,7 +111,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         Meta(
             pattern=r"^(ru|en|auto)$",
             description="Language of the screens until somebody chooses one. `auto`: the one that "
-            "the browser asks for.",
+            "the browser asks for; the demo has it where this is unset.",
         ),
     ] = "ru"
     entities_file: Annotated[
@@ -277,8 +277,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     metrics_token: Annotated[
         Annotated[str, Meta(min_length=16)] | None,
         Meta(
-            description="Bearer token that a client must send to read `/metrics`. "
-            "Unset: `/metrics` is open in the demo and closed elsewhere."
+            description="Bearer token that a client must send to read `/metrics` of the web and, "
+            "if it is set there, of a consumer. Unset: `/metrics` of the web is open in the demo "
+            "and closed elsewhere; that of a consumer is open, on the loopback address only."
         ),
     ] = None
 

@@ -26,6 +26,10 @@ timeout = 60
 graceful_timeout = 10
 control_socket_disable = True
 _settings = checked_settings()
+try:
+    env.secret_key(_settings)  # before a request needs it, and once for all workers
+except env.SettingError as error:
+    sys.exit(f"annals: {error}")
 logconfig_dict = logs.configuration(_settings.log_level, _settings.log_format)
 accesslog = None  # annals.observe.requests writes a line for each request, without the query string
 

@@ -1,9 +1,11 @@
 """Django's settings, derived from annals.env."""
 
 import os
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+from django.utils.functional import SimpleLazyObject
 from django.utils.translation import gettext_lazy as _
 from psycopg.conninfo import conninfo_to_dict
 
@@ -16,7 +18,8 @@ from history.database import session
 ROOT = Path(__file__).resolve().parent.parent
 ANNALS = env.read(os.environ)
 
-SECRET_KEY = env.secret_key(ANNALS)
+# Read, or made, where it is first used: a process that needs no key makes no file.
+SECRET_KEY = SimpleLazyObject(partial(env.secret_key, ANNALS))
 DEBUG = False
 ALLOWED_HOSTS = list(ANNALS.allowed_hosts)
 ROOT_URLCONF = "annals.urls"

@@ -85,6 +85,11 @@ def prepare(arguments: Sequence[str]) -> None:
         logging.getLogger("psycopg.pool").setLevel(logging.ERROR)
         if settings.log_level != "DEBUG":
             logging.getLogger("ingest.source.client").setLevel(logging.CRITICAL)
+    if command == "runserver":
+        try:
+            env.secret_key(settings)  # before a request needs it
+        except env.SettingError as error:
+            sys.exit(f"annals: {error}")
     if settings.database_url is not None and settings.kafka_bootstrap_servers is not None:
         return
     from annals.embedded.process import EmbeddedError
@@ -104,6 +109,7 @@ def _start_missing(settings: env.Settings, command: str) -> None:
     if settings.database_url is None:
         if "ANNALS_DEMO" not in os.environ:
             os.environ |= {"ANNALS_DEMO": "true", env.UNASKED_DEMO: "true"}
+            os.environ.setdefault("ANNALS_LANGUAGE", "auto")  # as `scripts/demo`
         if command not in WITHOUT_DATABASE:
             os.environ["DATABASE_URL"] = embedded.database_url(settings.home)
     if settings.kafka_bootstrap_servers is not None or command not in WITH_KAFKA:

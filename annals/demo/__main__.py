@@ -53,6 +53,8 @@ def environment(with_shop: bool) -> None:
         print(f"{name} is set but ignored: the demo starts its own servers.")
         del os.environ[name]
     os.environ["ANNALS_DEMO"] = "true"
+    # Whoever looks at it first has some language in the browser.
+    os.environ.setdefault("ANNALS_LANGUAGE", "auto")
     if with_shop:
         if not shop.KINDS.exists():
             raise DemoError(

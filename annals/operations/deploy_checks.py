@@ -103,7 +103,7 @@ def _of_web() -> Iterator[Warning]:
         yield _warning(
             105,
             "ANNALS_HTTPS is not set: cookies of a log-in travel over plain HTTP.",
-            "Put a proxy with TLS in front (docker/nginx/nginx.conf), and set ANNALS_HTTPS=true.",
+            "Put a proxy with TLS in front (deploy/nginx/annals.conf), and set ANNALS_HTTPS=true.",
         )
     if given.https and not settings.TRUSTED_PROXIES:
         yield _warning(
@@ -142,7 +142,12 @@ def _of_servers() -> Iterator[CheckMessage]:
     for job in jobs():
         if job.late or job.failed:
             text = f"`{job.command}` has not run in time, or has failed."
-            yield _warning(119, text, "Run it from cron; the page Operations has its last result.")
+            yield _warning(
+                119,
+                text,
+                "Run it by its timer (deploy/systemd), or from cron; the page Operations has "
+                "its last result.",
+            )
     with connection.cursor() as cursor:
         cursor.execute(_ARCHIVES)
         archives = cursor.fetchone() == (True,)

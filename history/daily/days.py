@@ -61,6 +61,19 @@ class ForeignTableError(Complaint, RuntimeError):
     """A table that Annals did not create has the name of a day's partition."""
 
 
+class DefaultPartitionError(ForeignTableError):
+    """A default partition has rows of the day whose partition is to be attached."""
+
+    def __init__(self, place: "DayTable", day: date, default: sql.Identifier) -> None:
+        table, other = (name.as_string().replace('"', "") for name in (place.parent, default))
+        super().__init__(
+            f"the default partition {other} of {table} has rows of {day}, so that day can have no "  # noqa: S608 - for people
+            "partition of its own. Annals makes no default partition. As the owner of the tables: "
+            f"ALTER TABLE {table} DETACH PARTITION {other}; then `annals partitions maintain`; "
+            f"then move its rows back by INSERT INTO {table} SELECT * FROM {other}, and drop it"
+        )
+
+
 class DayTable(NamedTuple):
     """The table of one day (child) and its partitioned table (parent), with schema, quoted. new: a
     table that is to replace the child. key: the column that says of which day a row is."""
@@ -260,13 +273,20 @@ def mark_as(connection: Connection, place: DayTable, mark: str) -> None:
 
 def attach(connection: Connection, place: DayTable, day: date) -> None:
     """Attach a detached table of a day. Its indexes become parts of the parent's indexes. In a
-    cluster its rows are copied to the workers. In a transaction."""
+    cluster its rows are copied to the workers. In a transaction. Raises DefaultPartitionError."""
     distribution.one_by_one(connection)
-    connection.execute(
-        sql.SQL(
-            "ALTER TABLE {parent} ATTACH PARTITION {child} FOR VALUES FROM ({start}) TO ({end})"
-        ).format(parent=place.parent, child=place.child, **_literals(day))
-    )
+    try:
+        connection.execute(
+            sql.SQL(
+                "ALTER TABLE {parent} ATTACH PARTITION {child} FOR VALUES FROM ({start}) TO ({end})"
+            ).format(parent=place.parent, child=place.child, **_literals(day))
+        )
+    except errors.CheckViolation as error:
+        # Of the day's own rows PostgreSQL names the table of the day.
+        schema, other = error.diag.schema_name, error.diag.table_name
+        if schema is None or other is None or sql.Identifier(schema, other) == place.child:
+            raise
+        raise DefaultPartitionError(place, day, sql.Identifier(schema, other)) from error
     connection.execute(
         sql.SQL("ALTER TABLE {} DROP CONSTRAINT IF EXISTS in_day").format(place.child)
     )

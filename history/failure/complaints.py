@@ -4,10 +4,13 @@ import errno
 import getpass
 import os
 import re
+import stat
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import msgspec
+
+from history.failure.valid_values import explain
 
 
 class Complaint(Exception):
@@ -34,6 +37,20 @@ def read_text(file: Path) -> str:
         return read_bytes(file).decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise FileError(f"{file} {of_text(error)}") from None
+
+
+def refuse_open_secret(file: Path) -> None:
+    """Raise FileError if a file that holds a secret is one that everybody on this machine may read
+    or change. Its group may read it: so Kubernetes mounts a Secret."""
+    try:
+        mode = file.stat().st_mode
+    except OSError as error:
+        raise FileError(of_file(error, file)) from None
+    if stat.S_ISREG(mode) and mode & stat.S_IRWXO:
+        raise FileError(
+            f"{file} has mode {stat.S_IMODE(mode):04o}, so every user of this machine can reach "
+            f"the secret in it: chmod 600 {file}"
+        )
 
 
 def of_file(error: OSError, file: object = None) -> str:
@@ -72,16 +89,23 @@ _KINDS: Final = {
 }
 
 
-def of_declaration(error: Exception, form: str) -> str:
-    """The sentence about what msgspec cannot read as its type. form: what the text is, as
-    `JSON`."""
+def of_declaration(error: Exception, form: str, shape: Any = None, declared: Any = None) -> str:
+    """Say in sentences, without the last period, what msgspec cannot read as its type.
+
+    Args:
+        form: what the text is, as `JSON`.
+        shape: the type that it should have, to name what would be valid; None: it is not named.
+        declared: what was read, as far as it is known; see `valid_values.explain`.
+    """
     if isinstance(error, UnicodeDecodeError):
         return f"it {of_text(error)}"
     if isinstance(error, RecursionError):
         return f"it is not {form} that can be read: it is nested too deep"
     if isinstance(error, msgspec.ValidationError):
         text = re.sub(r" matching regex .*?(?= - at |$)", " of another form", str(error))
-        return re.sub(r"(Expected|got) `([^`]+)`", _of_kind, text)
+        said = re.sub(r"(Expected|got) `([^`]+)`", _of_kind, text)
+        valid = None if shape is None else explain(error, shape, declared)
+        return said if valid is None else f"{said}. {valid}"
     return f"it is not {form}: {error}"
 
 

@@ -45,7 +45,12 @@ class ChangedDay(NamedTuple):
 
 
 def changed(window: Window) -> list[ChangedDay]:
-    """The days of the window that got rows since they were read, oldest first."""
+    """Return the days of the window that got rows since they were read, newest first.
+
+    A document's versions come in order, mostly with later days. A version that comes during the
+    run is then in a day that is still to be read if one that came after it was seen; oldest first,
+    it would be called missing until the next run.
+    """
     parts = [part for part in catalog.read(connection, BY_TABLE) if part.state is DayState.ATTACHED]
     marks = _marks([part.name for part in parts])
     start = datetime.combine(window.oldest, time(), UTC)
@@ -61,7 +66,7 @@ def changed(window: Window) -> list[ChangedDay]:
     found = [
         each for key, each in there.items() if each.end > start and each.mark != known.get(key)
     ]
-    return sorted(found, key=lambda each: (each.start, each.entity.name))
+    return sorted(found, key=lambda each: (each.start, each.entity.name), reverse=True)
 
 
 def _marks(names: Sequence[str]) -> dict[str, str]:

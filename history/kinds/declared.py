@@ -132,7 +132,7 @@ def _kinds(path: Path, base: Sequence[Entity]) -> tuple[Entity, ...]:
     except KindsError as error:
         raise KindsError(f"{path}: {error}") from None
     except (UnicodeError, tomllib.TOMLDecodeError, RecursionError, msgspec.MsgspecError) as error:
-        raise KindsError(f"{path}: {of_declaration(error, 'TOML')}.") from None
+        raise KindsError(f"{path}: {of_declaration(error, 'TOML', _File)}.") from None
     return kinds
 
 
@@ -184,7 +184,7 @@ def _kind(values: Mapping[str, Any], number: int) -> Entity:
     try:
         return _entity(msgspec.convert(values, _KindTable))
     except msgspec.ValidationError as error:
-        raise KindsError(f"{where}: {of_declaration(error, 'TOML')}.") from None
+        raise KindsError(f"{where}: {of_declaration(error, 'TOML', _KindTable, values)}.") from None
     except KindsError as error:
         raise KindsError(f"{where}: {error}.") from None
 

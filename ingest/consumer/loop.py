@@ -14,6 +14,7 @@ from ingest.consumer.heartbeats import Beats
 from ingest.consumer.lanes import Lane
 from ingest.consumer.positions import ClaimedPartition, Tolerance
 from ingest.consumer.state_machine import StateMachine, Verdict
+from ingest.consumer.topic_watch import TopicWatch
 from ingest.consumer.totals import Meter, Totals
 from ingest.consumer.writers import Writers
 from ingest.source.client import Unreachable
@@ -36,8 +37,6 @@ PAUSE_AFTER_SECONDS = 0.5
 # When partitions are revoked, or at the end, a batch gets this long to be written.
 HAND_OVER_SECONDS = 2.0
 CLAIM_AFTER_UNREACHABLE_SECONDS = 1.0
-# While nothing is assigned, it is looked this often whether the topics are there.
-LOOK_FOR_TOPICS_SECONDS = 10.0
 # At the end, other work in the database gets this long.
 END_SECONDS = 0.3
 
@@ -69,7 +68,7 @@ class Consumer:
     ) -> None:
         self._policy = policy
         self._writers = Writers(writers)
-        self._looked_at = time.monotonic()  # for topics
+        self._topics = TopicWatch(policy.until_idle)
         self._background = Background(probe, beats, foresight, self._writers.note)
         self._machine = StateMachine(policy.limits, policy.tolerance, lanes=len(writers))
         self._positions = self._machine.positions
@@ -89,8 +88,15 @@ class Consumer:
         return self._stop.is_set()
 
     def run(self) -> Totals:
-        """Consume until stopped. During outages of broker or database it waits. Raises RefusedError
-        where the brokers do not accept the login, and never did."""
+        """Consume until stopped. During outages of broker or database it waits.
+
+        Raises:
+            RefusedError: the brokers do not accept the login, and never did.
+            NothingToReadError: only of a run with an end. The brokers have none of the topics, or
+                do not let the login read.
+            RefusedByDatabaseError: only of a run with an end. Rights, tables or the login
+                are wrong.
+        """
         metrics.IN_FLIGHT_SECONDS.set_function(self._writers.oldest_seconds)
         metrics.DATABASE_UP.set_function(self._writers.up)
         metrics.LOGIN_REFUSED.labels("kafka").set_function(lambda: float(self._source.refused))
@@ -103,6 +109,8 @@ class Consumer:
             if not self._stop.is_set():
                 self._background.finish(self._source, self._positions)
             self._hand_over()
+            if not self._stop.is_set():
+                self._topics.end(self._source)
         finally:
             self._writers.abandon()
             self._source.close()
@@ -369,12 +377,7 @@ class Consumer:
 
     def _idle_long_enough(self) -> bool:
         limit, now = self._policy.until_idle, time.monotonic()
-        wait = LOOK_FOR_TOPICS_SECONDS if limit is None else limit
-        if self._positions.assigned is None and now - self._looked_at >= wait:
-            self._looked_at = now
-            if self._source.without_topics():
-                logger.warning("the brokers have no topic %s", self._source.topics)
-                return limit is not None
+        self._topics.turn(self._source, assigned=self._positions.assigned is not None, now=now)
         if limit is None:
             return False
         since = self._machine.idle_since()

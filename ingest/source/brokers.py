@@ -77,6 +77,19 @@ class TopicsQuestion:
         return there, absent
 
 
+@dataclass(frozen=True, slots=True)
+class TopicStates:
+    """What the brokers say of the topics that are to be read.
+
+    Fields:
+        missing: topics that do not exist.
+        denied: topics that this login may not describe; whether they exist is not known.
+    """
+
+    missing: tuple[str, ...]
+    denied: tuple[str, ...]
+
+
 class Question:
     """The question for ids and offsets of partitions. The answer may still be on its way."""
 
@@ -125,6 +138,7 @@ class Brokers:
         self._settings: Config = {**COMMON, "bootstrap.servers": bootstrap, **given}
         self._heard = Heard()
         self._question = Question({}, {}, {})
+        self._topics: Futures = {}
         self._asked_at = 0.0
         self._leaders_until = 0.0
 
@@ -173,6 +187,23 @@ class Brokers:
         found = self._question.look(self._asked_at)
         self._asked_at, self._question = time.monotonic(), self.ask(partitions)
         return found
+
+    def topic_states(self, topics: Iterable[str]) -> TopicStates | None:
+        """Return the answer to the previous call, and ask again; None if the answer is still on its
+        way, or nobody answered. Never waits."""
+        if wait(self._topics.values(), 0).not_done:
+            return None
+        answers, self._topics = self._topics, _ask_ids(self._admin, topics)
+        if not answers:
+            return None
+        codes = {topic: _error_code(answer) for topic, answer in answers.items()}
+        if not {*codes.values()} <= {None, _MISSING, _DENIED}:
+            return None
+        missing, denied = (
+            tuple(topic for topic, code in codes.items() if code == wanted)
+            for wanted in (_MISSING, _DENIED)
+        )
+        return TopicStates(missing, denied)
 
     def reachable(self, seconds: float) -> bool:
         """Whether one of them answers within this time. Waits for it."""
@@ -232,6 +263,18 @@ def _failed(error: ck.KafkaException) -> Future[Any]:
     failed: Future[Any] = Future()
     failed.set_exception(error)
     return failed
+
+
+_MISSING = ck.KafkaError.UNKNOWN_TOPIC_OR_PART
+_DENIED = ck.KafkaError.TOPIC_AUTHORIZATION_FAILED
+
+
+def _error_code(answer: Future[Any]) -> int | None:
+    """Return librdkafka's code of the error that a broker answered; None if it answered well."""
+    error = answer.exception(0)
+    if isinstance(error, ck.KafkaException):
+        return int(error.args[0].code())
+    return None if error is None else int(ck.KafkaError._FAIL)
 
 
 def _topic_ids(asked: Futures) -> dict[str, str]:

@@ -111,6 +111,11 @@ class RefusedError(Complaint):
     """The brokers do not accept the login of this process: asking again does not help."""
 
 
+class NothingToReadError(Complaint):
+    """The brokers have none of the topics, or do not let this login read: a run that has an end
+    would wait for nothing."""
+
+
 class WrongSettingError(Complaint, ValueError):
     """librdkafka does not take its settings. The message names the wrong one."""
 

@@ -69,6 +69,10 @@ class Reader(Protocol):
     def name(self, message: Message, /) -> Name:
         """What is where id and version should be, whatever it is. Raises as read() does."""
 
+    def client_id(self, message: Message, /) -> object:
+        """Return what is where the clientId should be, or the one that is declared for all
+        messages; None where there is none. Raises as read() does."""
+
 
 Shapes: TypeAlias = Mapping[str, Reader]
 
@@ -91,6 +95,7 @@ class Shape:
             ]
         )
         self._name_lookup = PointerLookup([("/id", Raw), ("/version", Raw)])
+        self._client_lookup = PointerLookup([("/clientId", Raw)])
 
     def without_value(self, _: Message) -> WithoutValue:
         """What a message without a value is."""
@@ -111,6 +116,11 @@ class Shape:
         """What is in id and version. Raises msgspec.DecodeError, RecursionError."""
         id, version = self._name_lookup(message.value or b"")
         return id, version
+
+    def client_id(self, message: Message) -> object:
+        """Return what is in clientId. Raises msgspec.DecodeError, RecursionError."""
+        (found,) = self._client_lookup(message.value or b"")
+        return None if found is UNSET else msgspec.json.decode(found)
 
 
 TYPE_RULE: Final = "CREATE, UPDATE or DELETE, or 0, 1 or 2"

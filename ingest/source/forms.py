@@ -58,6 +58,14 @@ class Plain:
     def name(self, message: Message) -> Name:
         return _named(self._lookup(self._text(message)))
 
+    def client_id(self, message: Message) -> object:
+        if self._client is not None:
+            return self._client
+        return self._decoded_client(self._lookup(self._text(message)))
+
+    def _decoded_client(self, values: Mapping[str, Raw]) -> object:
+        return msgspec.json.decode(values.get("clientId", _NULL))
+
     def _text(self, message: Message) -> bytes:
         """What the pointers are into."""
         return message.value or b""
@@ -237,6 +245,15 @@ class Debezium(Plain):
         if change == "DELETE" and digits.isdigit() and len(digits) <= len(str(MAX_VERSION)):
             version = Raw(str(int(digits) + 1).encode())
         return id, version
+
+    def client_id(self, message: Message) -> object:
+        if self._client is not None:
+            return self._client
+        event, _, row = self._parts(message)
+        values = self._lookup(row)
+        if isinstance(event.source, Raw) and bytes(event.source) != _NULL:
+            values |= self._of_source(event.source)
+        return self._decoded_client(values)
 
     def _parts(self, message: Message) -> tuple[_Event, str, Raw]:
         """The event, its type of change and its row."""

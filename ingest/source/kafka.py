@@ -7,7 +7,7 @@ from threading import Thread
 
 import confluent_kafka as ck
 
-from ingest.source.brokers import Brokers, Look, Question, TopicsQuestion
+from ingest.source.brokers import Brokers, Look, Question, TopicsQuestion, TopicStates
 from ingest.source.client import (
     COMMON,
     TIMEOUT_SECONDS,
@@ -41,6 +41,14 @@ OURS: Config = {
     "enable.auto.commit": False,
     "enable.auto.offset.store": False,
 }
+# The broker has accepted the login, and does not let it read.
+_DENIALS = frozenset(
+    {
+        ck.KafkaError.TOPIC_AUTHORIZATION_FAILED,
+        ck.KafkaError.GROUP_AUTHORIZATION_FAILED,
+        ck.KafkaError.CLUSTER_AUTHORIZATION_FAILED,
+    }
+)
 LEAVING_SECONDS = 2.0
 TOPICS_SECONDS = 1.0
 # After this many session timeouts without partitions the group counts as stuck.
@@ -73,6 +81,7 @@ class Source:
         self._on_assigned, self._on_revoked, self._on_lost = on_assigned, on_revoked, on_lost
         self._paused: set[KafkaPartition] = set()
         self._ends: dict[KafkaPartition, int] = {}
+        self._denied: dict[str, None] = {}
         self._group, self._topics = group, topics
         self._session_seconds = int(self._settings["session.timeout.ms"]) / 1000
         self._patience = Patience(STUCK_AFTER_SESSIONS * self._session_seconds, time.monotonic())
@@ -89,11 +98,15 @@ class Source:
             self._unstick()
             return []
         rest = self._consumer.consume(limit - 1, 0) if limit > 1 else []
-        return [
+        messages = [
             _message(raw)
             for raw in (first, *rest)
             if (error := raw.error()) is None or self._note(raw, error)
         ]
+        if self._denied and messages:
+            for message in messages:
+                self._denied.pop(f"the topic {message.topic}", None)
+        return messages
 
     @property
     def refused(self) -> bool:
@@ -116,18 +129,19 @@ class Source:
         )
 
     @property
-    def topics(self) -> str:
-        """Those that are to be read, in words."""
-        return ", ".join(self._topics)
+    def topics(self) -> Sequence[str]:
+        """The topics that are to be read."""
+        return self._topics
 
-    def without_topics(self) -> bool:
-        """Whether the brokers answer, and have none of the topics: then no partition is
-        assigned."""
-        try:
-            there = self._consumer.list_topics(timeout=TOPICS_SECONDS).topics
-        except ck.KafkaException:
-            return False
-        return not any(topic in there for topic in self._topics)
+    def topic_states(self) -> TopicStates | None:
+        """What the brokers say of the topics: Brokers.topic_states(). Never waits."""
+        return self._brokers.topic_states(self._topics)
+
+    @property
+    def denied(self) -> str | None:
+        """What the brokers do not let this login read, in words; None if they have not refused
+        anything since the last message of it."""
+        return ", ".join(self._denied) or None
 
     def ask_topics(self, topics: Iterable[str]) -> TopicsQuestion:
         """Ask the brokers which of these topics exist. Never waits."""
@@ -240,6 +254,11 @@ class Source:
         if error.code() == ck.KafkaError._PARTITION_EOF:
             if topic is not None and number is not None and offset is not None and offset >= 0:
                 self._ends[topic, number] = offset
+            self._denied.pop(f"the topic {topic}", None)
+        elif error.code() in _DENIALS:
+            group = error.code() == ck.KafkaError.GROUP_AUTHORIZATION_FAILED
+            what = f"the group {self._group}" if group or topic is None else f"the topic {topic}"
+            self._denied[what] = None
         elif error.code() != ck.KafkaError.UNKNOWN_TOPIC_OR_PART:
             # A topic that is not created yet, or deleted, is read once it exists.
             logger.warning("Kafka: %s", error.str())
@@ -251,6 +270,7 @@ class Source:
         # Read nothing before the ledger says from which offset.
         consumer.assign([])
         self._was_member = True
+        self._denied.pop(f"the group {self._group}", None)
         self._heard.accepted()
         self._patience.end()
         self._on_assigned([(each.topic, each.partition) for each in partitions])

@@ -53,12 +53,18 @@ def named(message: Message, shapes: Shapes = DECLARED) -> Named:
     return Named(entity.name, _id(id) or _key(key), _number(version))
 
 
-def service(message: Message) -> str:
-    """Which service sent a message in the contract's envelope; empty where it does not say."""
+def service(message: Message, shapes: Shapes = DECLARED) -> str:
+    """Return which service sent a message: as the message says, or as its kind declares for all of
+    its messages; empty where neither does."""
+    shape = shapes.get(message.topic)
     try:
-        return _fit(_SERVICE.decode(message.value or b"").clientId, CLIENT_ID_LENGTH)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        if shape is None:
+            found: object = _SERVICE.decode(message.value or b"").clientId
+        else:
+            found = shape.client_id(message)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, EnvelopeError):
         return ""
+    return _fit(found, CLIENT_ID_LENGTH) if isinstance(found, str) else ""
 
 
 def _fields(message: Message, shape: Reader | None) -> tuple[bytes, bytes]:

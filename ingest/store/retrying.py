@@ -1,6 +1,7 @@
 """Repeats database work through outages until it succeeds or is abandoned."""
 
 import logging
+import time
 from collections.abc import Callable, Container, Mapping
 from threading import Event
 from typing import TypeVar
@@ -8,6 +9,7 @@ from typing import TypeVar
 import psycopg
 
 from history.base.error_text import describe
+from history.failure.complaints import Complaint
 from history.failure.database import is_refused, no_connection
 from ingest import metrics
 from ingest.source.message import TopicPartition
@@ -15,7 +17,7 @@ from ingest.store import ledger
 from ingest.store.batch import Batch, Claim, Claims, Ends
 from ingest.store.ledger import Connection, Fenced
 from ingest.store.session import terminate_frozen
-from ingest.store.sqlstate import Cause, cause
+from ingest.store.sqlstate import Cause, cause, is_permanent
 from ingest.store.transaction import Writer, Written
 
 logger = logging.getLogger(__name__)
@@ -29,11 +31,21 @@ class Abandoned(Exception):
     """The work was given up between two attempts; as far as is known nothing was committed."""
 
 
-class RetryingWriter:
-    """A consumer's work in the database, on one thread. failing: it is being repeated."""
+class RefusedByDatabaseError(Complaint):
+    """The database refuses the work, and goes on to do so; nothing of it was committed."""
 
-    def __init__(self, writer: Writer) -> None:
+
+class RetryingWriter:
+    """A consumer's work in the database, on one thread. failing: it is being repeated.
+
+    Args:
+        refused_seconds: how long an error that does not pass by waiting, such as a missing right,
+            is waited for; None: without an end, because somebody may correct it.
+    """
+
+    def __init__(self, writer: Writer, refused_seconds: float | None = None) -> None:
         self.writer = writer
+        self._refused_seconds = refused_seconds
         self._abandoned = Event()
         self.failing = False
 
@@ -46,7 +58,8 @@ class RetryingWriter:
         self._abandoned.clear()
 
     def write(self, batch: Batch, claims: Claims, high: Ends) -> Written:
-        """Store a batch, waiting while the database is unavailable. Raises Fenced, Abandoned."""
+        """Store a batch, waiting while the database is unavailable. Raises Fenced, Abandoned,
+        RefusedByDatabaseError."""
         return self._until_done(lambda retry: self._write_once(batch, claims, high, retry))
 
     def claim(
@@ -55,7 +68,8 @@ class RetryingWriter:
         cut: Container[TopicPartition] = (),
     ) -> list[Claim]:
         """Claim partitions. sources: each with the first offset at the broker and, if its log may
-        have been truncated, the end offset. cut: as of ledger.claim()."""
+        have been truncated, the end offset. cut: as of ledger.claim(). Raises Abandoned,
+        RefusedByDatabaseError."""
 
         def once(_: bool) -> list[Claim]:
             connection = self.writer.connection
@@ -95,11 +109,15 @@ class RetryingWriter:
 
     def _until_done(self, once: Callable[[bool], T]) -> T:
         pause, retry = FIRST_PAUSE_SECONDS, False
+        refused_since: float | None = None
         while True:
             try:
                 result = once(retry)
             except psycopg.Error as error:
                 _report(error)
+                refused_since = (refused_since or time.monotonic()) if _stays(error) else None
+                if self._gives_up(refused_since):
+                    raise RefusedByDatabaseError(_refusal(error)) from error
                 self.failing = True
                 metrics.LOGIN_REFUSED.labels("postgresql").set(is_refused(error))
                 metrics.RETRIES.inc()
@@ -115,22 +133,47 @@ class RetryingWriter:
                 raise Abandoned
             pause, retry = min(pause * 2, LONGEST_PAUSE_SECONDS), True
 
+    def _gives_up(self, refused_since: float | None) -> bool:
+        if refused_since is None or self._refused_seconds is None:
+            return False
+        return time.monotonic() - refused_since >= self._refused_seconds
+
 
 def _as_counted(batch: Batch) -> Written:
     """The result of a batch that the ledger has counted already, as far as is known here."""
     return Written({source: progress.good for source, progress in batch.progress.items()}, {})
 
 
+def _stays(error: psycopg.Error) -> bool:
+    return is_refused(error) or is_permanent(error)
+
+
+def _refusal(error: psycopg.Error) -> str:
+    """Say what the database refuses, and who can correct it."""
+    if (why := no_connection(error)) is not None:
+        return f"{why}. Nothing is lost"
+    if isinstance(error, psycopg.errors.InsufficientPrivilege):
+        return (
+            f"the database login of this consumer lacks a right ({describe(error)}): run `annals "
+            "grants --apply` as the owner of the tables, and give the consumer its own login in "
+            "DATABASE_URL. No message is lost or quarantined"
+        )
+    return (
+        f"the tables are not those of this release ({describe(error)}): run `annals migrate` and "
+        "`annals grants --apply` as the owner of the tables. No message is lost or quarantined"
+    )
+
+
 def _report(error: psycopg.Error) -> None:
-    if is_refused(error):
-        logger.error("%s. Nothing is lost; trying again", no_connection(error))
+    if _stays(error):
+        logger.error("%s; trying again", _refusal(error))
     elif (why := no_connection(error)) is not None:
         logger.warning("%s. Nothing is lost; trying again", why)
     elif cause(error) is Cause.OUTAGE:
         logger.warning("the database is not available, trying again: %s", describe(error))
     else:
         logger.error(
-            "the database refuses to store the batch: check its schema and the privileges of this "
-            "login. No message is lost or quarantined; trying again: %s",
+            "the database refuses to store the batch: check its schema and its log. No message is "
+            "lost or quarantined; trying again: %s",
             describe(error),
         )

@@ -70,6 +70,16 @@ def cause(error: psycopg.Error) -> Cause:
     return _INSTALLATION
 
 
+# Classes of errors that stay until somebody corrects rights, tables or the login.
+_PERMANENT = frozenset({"28", "3D", "3F", "42"})
+
+
+def is_permanent(error: psycopg.Error) -> bool:
+    """Whether the error stays, however long one waits: rights, tables or the login are wrong."""
+    state = error.sqlstate or ""
+    return state[:2] in _PERMANENT and cause(error) is Cause.INSTALLATION
+
+
 def missing_partition(error: psycopg.Error) -> bool:
     """Whether a row has no partition: a check_violation that names no constraint."""
     return isinstance(error, errors.CheckViolation) and error.diag.constraint_name is None

@@ -16,6 +16,7 @@ import requests
 from requests.cookies import RequestsCookieJar
 
 from annals.embedded import process
+from history.base import private_files
 from tests import npm
 
 HERE = Path(__file__).parent / "provider"
@@ -55,7 +56,7 @@ class Declared:
     def declaration(self, roles: Mapping[str, str]) -> dict[str, object]:
         """What ANNALS_OIDC_FILE says of it."""
         secret = self.home / f"{self.name}.secret"
-        secret.write_text(SECRET)
+        private_files.write(secret, SECRET)
         return {
             "name": self.name,
             "title": f"Provider {self.name}",

@@ -13,20 +13,22 @@ import pytest
 from django.contrib.admin.models import LogEntry
 from django.contrib.auth.hashers import PBKDF2PasswordHasher
 from django.contrib.auth.models import User
-from django.contrib.auth.tokens import default_token_generator
 from django.contrib.sessions.models import Session
 from django.core.exceptions import ValidationError
-from django.core.management import call_command
+from django.core.management import CommandError, call_command
 from django.db import connection
 from django.test import Client
+from django.utils import timezone
 from prometheus_client import REGISTRY
 
 from annals.access import local_logins, sessions
 from annals.access.local_logins import BACKEND, link, make_break_glass
-from annals.access.models import Identity, JournalEntry, LogoutToken, ProviderSession
+from annals.access.management.commands.breakglass import Command as Breakglass
+from annals.access.models import BreakGlass, Identity, JournalEntry, LogoutToken, ProviderSession
 from annals.access.roles import disable_demo_logins
 from annals.observe.metrics import strangers
 from history.requests.accesses import Look
+from tests.db.commands import command
 from tests.db.partitioned import transactional_db
 from tests.db.store import Store
 from tests.messages import NOW
@@ -113,15 +115,94 @@ def test_a_link_works_once(client: Client, db: None, caplog: pytest.LogCaptureFi
     assert other.get("/admin/").status_code == 302
 
 
-def test_a_link_ends_after_ten_minutes(
-    client: Client, db: None, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("minutes, status", [(11, 403), (9, 302)])
+def test_a_link_ends_after_ten_minutes(minutes: int, status: int, client: Client, db: None) -> None:
+    made = timezone.now() - timedelta(minutes=minutes)
+    path = urlsplit(link(make_break_glass("glass", NOW), made)).path
+    assert client.post(path).status_code == status
+
+
+def test_link_is_not_what_the_database_has(db: None) -> None:
+    """Who reads a dump cannot log in with it."""
+    user = make_break_glass("glass", NOW)
+    token = path_of(user).rstrip("/").rpartition("/")[2]
+    user.refresh_from_db()
+    assert token not in user.password
+    assert not user.has_usable_password()
+
+
+def test_link_works_with_another_key_than_the_one_it_was_made_with(
+    client: Client, db: None, settings: Any
 ) -> None:
+    settings.SECRET_KEY = "one" * 20
     path = path_of(make_break_glass("glass", NOW))
-    now = datetime.now(UTC).astimezone().replace(tzinfo=None)
-    for minutes, status in ((11, 403), (9, 302)):
-        later = datetime.fromtimestamp(now.timestamp() + minutes * 60)  # noqa: DTZ006 - as Django's
-        monkeypatch.setattr(type(default_token_generator), "_now", lambda _, later=later: later)
-        assert client.post(path).status_code == status
+    settings.SECRET_KEY = "another" * 10
+    assert client.post(path).status_code == 302
+    assert client.get("/admin/").status_code == 200
+
+
+def test_breakglass_is_refused_when_no_setting_says_where_the_web_is(
+    db: None, settings: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings.ANNALS = msgspec.structs.replace(settings.ANNALS, demo=False)
+    monkeypatch.delenv("ANNALS_ALLOWED_HOSTS", raising=False)
+    ran = command("breakglass", "glass")
+    assert (ran.code, ran.out) == (1, "")
+    assert ran.err.startswith("ANNALS_ALLOWED_HOSTS is missing")
+    settings.ANNALS = msgspec.structs.replace(settings.ANNALS, allowed_hosts=("*", ".bank"))
+    monkeypatch.setenv("ANNALS_ALLOWED_HOSTS", "*,.bank")
+    assert command("breakglass", "glass").code == 1
+    assert not User.objects.filter(username="glass").exists()
+    hosts = (".bank", "annals.bank")
+    settings.ANNALS = msgspec.structs.replace(settings.ANNALS, allowed_hosts=hosts)
+    assert command("breakglass", "glass").out.startswith("http://annals.bank/break-glass/glass/")
+
+
+BAD_NAMES = [
+    "",
+    " ",
+    "a/b",
+    "..",
+    ".a",
+    "-a",
+    "_a",
+    "a b",
+    "a@bank",
+    "имя",
+    "a?b",
+    "a#b",
+    "a%2f",
+    "a\n",
+]
+BAD_NAMES += ["a" * 65, "a\0", "a\n"]
+
+
+@pytest.mark.parametrize("name", BAD_NAMES)
+def test_breakglass_makes_no_login_when_its_name_has_other_characters(name: str, db: None) -> None:
+    before = User.objects.count()
+    with pytest.raises(CommandError, match="Latin letters"):
+        Breakglass().handle(name=name, remove=False)
+    assert User.objects.count() == before
+
+
+@pytest.mark.parametrize("person", ["ivanov@bank", "Ivanov@bank", "IVANOV"])
+def test_breakglass_refuses_a_name_that_a_person_of_a_provider_has(person: str, db: None) -> None:
+    User.objects.create_user(person)
+    with pytest.raises(ValidationError):
+        make_break_glass("ivanov", NOW)
+    assert not BreakGlass.objects.exists()
+
+
+def test_breakglass_leaves_no_superuser_when_it_cannot_make_the_link(
+    db: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: Any, **__: Any) -> str:
+        raise RuntimeError
+
+    monkeypatch.setattr(local_logins, "reverse", fail)
+    with pytest.raises(RuntimeError):
+        call_command("breakglass", "glass")
+    assert not User.objects.filter(username="glass").exists()
 
 
 @pytest.mark.parametrize("change", ["again", "remove", "other", "token"])

@@ -226,7 +226,11 @@ def test_a_provider_that_is_down_says_so_and_the_other_works(site: Site) -> None
 
 
 def test_a_break_glass_link_logs_in_with_the_rights_of_the_web(site: Site) -> None:
-    address = f"{site.web.url}{urlsplit(site.web.manage('breakglass', 'breakglass')).path}"
+    """Also a link of a command that has neither the key of the web nor its ANNALS_HOME."""
+    elsewhere = {"ANNALS_HOME": str(site.web.folder / "elsewhere"), "ANNALS_SECRET_KEY": ""}
+    printed = site.web.manage("breakglass", "breakglass", **elsewhere)
+    assert not (site.web.folder / "elsewhere").exists()
+    address = f"{site.web.url}{urlsplit(printed).path}"
     person = Person()
     field = person.get(address).text.split('name="csrfmiddlewaretoken" value="')[1].split('"')[0]
     person.http.post(address, data={"csrfmiddlewaretoken": field}, timeout=20)

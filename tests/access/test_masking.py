@@ -200,6 +200,19 @@ def test_an_export_is_masked_unless_somebody_says_why(
     assert "\nforged" not in caplog.text
 
 
+def test_export_is_refused_when_it_would_mask_with_a_key_of_its_own(
+    people: Store, settings: Any
+) -> None:
+    production = msgspec.structs.replace(settings.ANNALS, demo=False, secret_key=None)
+    settings.ANNALS = production
+    with pytest.raises(CommandError, match="ANNALS_SECRET_KEY is missing"):
+        exported(PERSON, "jsonl")
+    settings.ANNALS = msgspec.structs.replace(production, secret_key="k" * 50)
+    assert leaks(exported(PERSON, "jsonl"), SECRETS) == []
+    settings.ANNALS = production
+    assert exported(PERSON, "jsonl", "--unmasked", "court order 12")
+
+
 @pytest.mark.parametrize("reason", ["", "  "])
 def test_an_export_is_not_unmasked_without_a_reason(reason: str, people: Store) -> None:
     with pytest.raises(CommandError, match="say why"):

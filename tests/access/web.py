@@ -36,6 +36,7 @@ class Web:
             "DATABASE_URL": self.database.url_of(logins.WEB),
             "ANNALS_HOME": str(self.folder / "home"),
             "ANNALS_OIDC_FILE": str(file),
+            "ANNALS_ALLOWED_HOSTS": "127.0.0.1",
             **self.more,
         }
         with self.log.open("w") as log, self.output.open("w") as output:
@@ -57,10 +58,10 @@ class Web:
         except (requests.ConnectionError, requests.Timeout):
             return False
 
-    def manage(self, *arguments: str) -> str:
-        """Run a command as the owner of the tables."""
+    def manage(self, *arguments: str, **more: str) -> str:
+        """Run a command as the owner of the tables. more: variables that differ from the web's."""
         owner = {"DATABASE_URL": self.database.url_of(logins.OWNER)}
-        done = command(self.env | owner, *arguments)
+        done = command(self.env | owner | more, *arguments)
         assert done.returncode == 0, done.stderr
         return done.stdout.strip()
 

@@ -8,6 +8,7 @@ import pytest
 from django.core.management import call_command
 from psycopg.conninfo import make_conninfo
 
+from history.base import private_files
 from ingest.store.session import connect
 from ingest.store.transaction import Writer
 from tests.citus.cluster import Citus, served_by
@@ -22,7 +23,7 @@ WEB, CONSUMER = "annals_citus_web", "annals_citus_consumer"
 def granted(distributed: Citus, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Citus]:
     """A cluster with both logins, which are no superusers."""
     password: Path = tmp_path_factory.mktemp("logins") / "password"
-    password.write_text("secret\n")
+    private_files.write(password, "secret\n")
     words = [("web", WEB, str(password)), ("consumer", CONSUMER, str(password))]
     call_command("grants", apply=True, login=words, stdout=StringIO())
     yield distributed

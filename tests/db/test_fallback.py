@@ -193,6 +193,7 @@ def test_the_token_goes_along(
 ) -> None:
     file = tmp_path / "token"
     file.write_text("first\n")
+    file.chmod(0o600)
     use(half, monkeypatch, ANNALS_FALLBACK_TOKEN_FILE=str(file))
     get(support, API)
     file.write_text("second\n")

@@ -173,6 +173,7 @@ def test_a_redirect_is_not_followed(
 ) -> None:
     file = tmp_path / "token"
     file.write_text("the-token")
+    file.chmod(0o600)
     use(mine, monkeypatch, ANNALS_FALLBACK_TOKEN_FILE=str(file))
     with OldService([GOOD]) as elsewhere:
         for status in (301, 302, 303, 307, 308):

@@ -84,6 +84,27 @@ def test_a_run_reads_only_the_days_that_got_rows(committed: Store) -> None:
     assert (done.days, done.documents) == (1, 0)
 
 
+def test_version_that_comes_during_a_run_is_not_called_missing(committed: Store) -> None:
+    """As while a demo, or a consumer that was away, reads the history of many days."""
+    committed.add("A1", 0, {}, 0)
+    committed.add("B1", 0, {}, T0 + timedelta(days=1))
+    coming = [(1, T0 + timedelta(minutes=1)), (2, T0 + timedelta(days=1))]
+
+    def come() -> None:
+        while coming:
+            number, moment = coming.pop(0)
+            committed.add("A1", number, {}, moment)
+
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT pg_stat_force_next_flush()")
+    moment = clock.now()
+    run(Window.at(moment, RETENTION, 14), moment, report=come)
+    assert open_gaps() == []
+    find()
+    assert open_gaps() == []
+    assert GapDocument.objects.get(id="A1").lowest == 0
+
+
 def test_a_late_version_closes_its_gap_and_a_part_of_a_gap_stays(committed: Store) -> None:
     committed.add("A1", 0, {}, 0)
     committed.add("A1", 5, {}, T0 + timedelta(days=3))

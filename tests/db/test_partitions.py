@@ -1,6 +1,7 @@
 """Plan and maintain on a real database, and the command around them."""
 
 import json
+import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, date, datetime, timedelta
@@ -19,12 +20,14 @@ from history.partitions import state
 from history.partitions.maintain import Outcome, maintain
 from history.partitions.plan import SPARE_DAYS, plan
 from history.partitions.state import status
+from tests.db.commands import command
 from tests.db.partitioned import (
     TABLE,
     TABLES,
     TODAY,
     advisory_locks,
     day,
+    insert,
     names,
     policy,
     raw,
@@ -145,6 +148,29 @@ def test_a_day_that_ends_the_connection_stops_no_other_day(plain: Connection) ->
     dropped = expected(iter((-6, -4))) + expected(range(-6, -3), TABLES[1])
     assert outcome.dropped == dropped
     assert advisory_locks() == 0
+
+
+def test_default_partition_with_rows_is_named_with_what_to_do(plain: Connection) -> None:
+    """And what it says is enough: the day has its partition then, and the rows are back."""
+    plain.execute(f"CREATE TABLE product_default PARTITION OF {TABLE} DEFAULT")
+    try:
+        today = clock.now().date()
+        insert(plain, clock.now())
+        with pytest.raises(days.DefaultPartitionError) as caught:
+            days.create(plain, TABLE, today)
+        said = str(caught.value)
+        assert f"the default partition public.product_default of public.{TABLE} has rows" in said
+        ran = command("partitions", "maintain")
+        assert ran.code != 0
+        assert "public.product_default" in ran.out + ran.err
+        assert "SQLSTATE" not in ran.out + ran.err
+        commands = re.findall(r"(?:ALTER TABLE|INSERT INTO) [^;,]*", said)
+        plain.execute(commands[0])
+        assert days.create(plain, TABLE, today)
+        plain.execute(commands[1])
+        assert stored(plain, days.partition_name(TABLE, today)) == 1
+    finally:
+        plain.execute("DROP TABLE product_default")
 
 
 def test_a_missing_table_is_said_to_be_missing(small: Any, plain: Connection) -> None:

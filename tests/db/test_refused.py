@@ -202,7 +202,7 @@ def test_a_missing_privilege_is_reported_and_waited_for(
     assert ids() == ["a", "b"]
     assert len(quarantined()) == 1
     [said] = {record.getMessage() for record in caplog.records if record.levelname == "ERROR"}
-    assert "check its schema and the privileges" in said
+    assert "run `annals grants --apply` as the owner of the tables" in said
     assert "permission denied for table product_instance_aud" in said
     assert faults() == []
 

@@ -147,9 +147,10 @@ INPUTS: Final = (
     wrong("grants: no file", "grants --apply --login web x {dir}/nowhere", "/nowhere"),
     wrong("grants: no such role", "grants --apply --login admin x {dir}/empty", "web or consumer"),
     # Disks and ports
-    wrong("home: read-only", "partitions list", "ANNALS_HOME", "Read-only",
+    # Only who signs with a key makes one there.
+    wrong("home: read-only", "runserver --noreload", "ANNALS_HOME", "Read-only",
           env={"ANNALS_HOME": "{read_only}/home", "ANNALS_SECRET_KEY": ""}),
-    wrong("home: a file", "partitions list", "ANNALS_HOME",
+    wrong("home: a file", "runserver --noreload", "ANNALS_HOME",
           env={"ANNALS_HOME": "{dir}/empty", "ANNALS_SECRET_KEY": ""}),
     wrong("export: read-only", "export --entity product-car --output {read_only}/x", "Read-only",
           code=2),

@@ -22,6 +22,7 @@ from annals import embedded
 from annals.embedded import logins, postgres
 from annals.embedded.postgres import Postgres, Settings
 from annals.embedded.process import EmbeddedError
+from history.base import private_files
 from tests.consuming import ROOT, command
 from tests.processes import own_server
 
@@ -250,7 +251,9 @@ def test_compose_makes_its_logins(own: Postgres, tmp_path: Path) -> None:
     env |= {"DATABASE_URL": url("owner"), "ANNALS_HOME": str(own.home)}
     env["ANNALS_RETENTION_DAYS"] = "1"  # few days to make
     for secret in compose["migrate"]["secrets"]:
-        (tmp_path / secret).write_text(passwords[secret.removesuffix("_password")])
+        assert (secret["uid"], secret["mode"]) == ("10001", 0o400)  # of the image's user
+        name = secret["source"]
+        private_files.write(tmp_path / name, passwords[name.removesuffix("_password")])
     steps = re.findall(r"annals ([^&\"]+)", compose["migrate"]["command"])
     assert [step.split()[0] for step in steps] == ["migrate", "grants", "partitions"]
     for step in steps:

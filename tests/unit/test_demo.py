@@ -1,6 +1,7 @@
 """The simulated stream: the contract's messages, the target sizes and lives, and real changes; and
 what the options of `simulate` come to."""
 
+import os
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, date, datetime, timedelta
@@ -13,6 +14,8 @@ from django.db import OperationalError
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from annals import env
+from annals.demo import __main__ as demo
 from annals.demo import cron
 from annals.demo.simulator import (
     Message,
@@ -157,3 +160,17 @@ def test_the_demo_runs_every_cron_job_and_goes_on_after_one_that_fails(
     monkeypatch.setattr(cron, "call_command", Mock(side_effect=OperationalError("no server")))
     cron._run("gaps")
     assert "annals gaps: OperationalError: no server" in caplog.text
+
+
+@pytest.mark.parametrize("given, language", [(None, "auto"), ("en", "en")])
+def test_demo_has_the_language_of_the_browser_unless_somebody_chose_one(
+    given: str | None, language: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("ANNALS_DEMO", "ANNALS_LANGUAGE", "DATABASE_URL", "KAFKA_BOOTSTRAP_SERVERS"):
+        monkeypatch.setenv(name, "")
+        monkeypatch.delenv(name)
+    if given is not None:
+        monkeypatch.setenv("ANNALS_LANGUAGE", given)
+    demo.environment(with_shop=False)
+    assert os.environ["ANNALS_LANGUAGE"] == language
+    assert env.read({"ANNALS_LANGUAGE": language}).language == language

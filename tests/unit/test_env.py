@@ -3,11 +3,13 @@
 import os
 import re
 import stat
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from annals import env, start
+from annals.access.oidc import providers
 from history.archive.store import ArchiveError, Store
 
 
@@ -129,6 +131,58 @@ def test_an_old_service_that_cannot_be_asked_is_refused(name: str, value: str, r
     assert str(caught.value).startswith(name)
     assert reason in str(caught.value)
     assert "a:b" not in str(caught.value)
+
+
+@pytest.mark.parametrize("mode", [0o644, 0o604, 0o666, 0o602])
+def test_file_with_a_secret_that_every_user_reads_is_refused(mode: int, tmp_path: Path) -> None:
+    """With the name of the setting, the file, its mode and what to do; a group may read it."""
+    file = tmp_path / "secret"
+    file.write_text("sasl.password=s3cr\n")
+    provider = tmp_path / "providers.toml"
+    provider.write_text(
+        '[[provider]]\nname = "bank"\ntitle = "Bank"\nissuer = "https://id.example"\n'
+        f'client_id = "annals"\nclient_secret_file = "{file}"\n'
+    )
+
+    token, oidc = "ANNALS_FALLBACK_TOKEN_FILE", "ANNALS_OIDC_FILE"
+    calls: dict[str, Callable[[], object]] = {
+        token: lambda: env.read({**OLD, token: str(file)}),
+        "ANNALS_LIBRDKAFKA_FILE": lambda: env.librdkafka({}, file),
+        oidc: lambda: providers.given(env.read({oidc: str(provider)})),
+    }
+    file.chmod(mode)
+    for name, call in calls.items():
+        with pytest.raises(env.SettingError) as caught:
+            call()
+        assert str(caught.value).startswith(name)
+        assert f"{file} has mode {mode:04o}" in str(caught.value)
+        assert f"chmod 600 {file}" in str(caught.value)
+        assert "s3cr" not in str(caught.value)
+    for closed in (0o600, 0o400, 0o440):
+        file.chmod(closed)
+        for call in calls.values():
+            call()
+
+
+def test_file_of_librdkafka_without_a_secret_may_be_read_by_all(tmp_path: Path) -> None:
+    file = tmp_path / "kafka.properties"
+    file.write_text("security.protocol=SSL\nssl.ca.location=/etc/ca.pem\n")
+    file.chmod(0o644)
+    assert env.librdkafka({}, file)["security.protocol"] == "SSL"
+
+
+@pytest.mark.parametrize(
+    "name, meant",
+    [
+        ("ANNALS_SECRTE_KEY", "ANNALS_SECRET_KEY"),
+        ("ANNALS_RETENTION_DAY", "ANNALS_RETENTION_DAYS"),
+        ("ANNALS_ALOWED_HOST", "ANNALS_ALLOWED_HOSTS"),
+        ("ANNALS_DATABASE_URL", "DATABASE_URL"),
+    ],
+)
+def test_unknown_setting_names_the_nearest_one(name: str, meant: str) -> None:
+    with pytest.raises(env.SettingError, match=f"^{name} is not .* Did you mean {meant}\\?"):
+        env.read({name: "x"})
 
 
 # Parts of passwords, which nothing may print.

@@ -17,6 +17,7 @@ from history.entities import BY_NAME
 from history.kinds import Entity, declared
 from history.record import Record
 from ingest.source import forms as source_forms
+from ingest.source import names
 from ingest.source.decode import Decode, Rejected, Repeated, decode
 from ingest.source.envelope import Reader
 from ingest.source.message import Message
@@ -514,6 +515,31 @@ def test_no_bytes_raise_anything_else(
         for decoder in forms.values():
             with pytest.raises(Rejected):
                 decoder(sent, WINDOW)
+
+
+SERVICES: Final = {
+    "constant": ('version = "/v"\nclient = "loans"', b'{"id": "a"}', "loans"),
+    "constant, no JSON": ('version = "/v"\nclient = "loans"', b"{ no", "loans"),
+    "constant of Debezium": ('form = "debezium"\nid = "/i"\nversion = "/v"\nclient = "loans"',
+                             None, "loans"),
+    "elsewhere": ('client_id = "/meta/service"', b'{"meta": {"service": "loans"}}', "loans"),
+    "of Debezium's source": (
+        'form = "debezium"\nid = "/i"\nversion = "/v"',
+        b'{"op": "c", "after": {}, "source": {"name": "loans"}}',
+        "loans",
+    ),
+    "none": ('client_id = "/meta/service"', b'{"meta": {}}', ""),
+    "no text": ('client_id = "/meta/service"', b'{"meta": {"service": 7}}', ""),
+    "no JSON": ('client_id = "/meta/service"', b"{ no", ""),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("envelope, value, service", SERVICES.values(), ids=SERVICES)
+def test_service_of_a_bad_message_is_the_one_that_its_kind_declares(
+    envelope: str, value: bytes | None, service: str, tmp_path: Path
+) -> None:
+    bad = message(value)
+    assert names.service(bad, {bad.topic: reader(envelope, tmp_path)}) == service
 
 
 WRONG: Final = {

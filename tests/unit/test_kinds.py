@@ -79,6 +79,24 @@ OF_ORDER = {
     f'{T}words = {{ A = {{ en = "a" }} }}': 'label "/t": words: are for kind = "enum" only.',
     T.replace("/t", "/t/0") + "sensitive = true": 'label "/t/0": 0 is one place of a list, and',
 }
+# The names and values that would have been valid, and the nearest.
+TYPES = 'envelope = { form = "debezium", types = { c = "CREATE", u = "UPDTAE" } }'
+VALID = {
+    'serach = { number = "/n" }': "unknown field `serach`. Did you mean search? The valid ones are "
+    "name, title, topic, migration_topic, main, parent, search, list_keys,",
+    'envelope = { form = "cloudevent" }': "Did you mean cloudevents? It must be one of plain, "
+    "cloudevents, debezium.",
+    'envelope = { tpye = "/t" }': "`$.envelope`. Did you mean type? The valid ones are form, id,",
+    'envelope = { time_unit = "minutes" }': "It must be one of ms, ns, s, us.",
+    TYPES: 'It is that of "u". Did you mean UPDATE? It must be one of CREATE, DELETE, UPDATE.',
+    f"{T}colour = 1": "`$.label[0]`. The valid ones are path, en, ru, kind, words, sensitive.",
+    f'{T}kind = "procent"': "Did you mean percent? It must be one of date, enum, money, percent,",
+}
+WRONG |= {added: (f"[[kind]]\n{ORDER}{added}\n", said) for added, said in VALID.items()}
+WRONG["another table"] = (
+    f"[[kinds]]\n{ORDER}",
+    "Did you mean kind? The valid ones are extends, kind.",
+)
 WRONG |= {
     added: (f"[[kind]]\n{ORDER}{added}\n", f'kind "order": {said}')
     for added, said in OF_ORDER.items()

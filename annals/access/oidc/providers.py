@@ -10,7 +10,7 @@ from msgspec import Meta
 
 from annals import env
 from annals.access.roles import ROLES
-from history.failure.complaints import FileError, of_declaration, read_text
+from history.failure.complaints import FileError, of_declaration, read_text, refuse_open_secret
 
 SCOPE = "topst-product-maintenance-changelog"
 NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,31}")
@@ -92,7 +92,7 @@ def read(path: Path) -> tuple[Provider, ...]:
         found: tuple[Provider, ...] = decode(text, type=_File, dec_hook=env.to_path).provider
     except (msgspec.DecodeError, RecursionError) as error:
         raise ProvidersError(
-            f"{path}: {of_declaration(error, 'JSON' if is_json else 'TOML')}"
+            f"{path}: {of_declaration(error, 'JSON' if is_json else 'TOML', _File)}"
         ) from None
     for provider in found:
         if (wrong := _wrong(provider)) is not None:
@@ -134,4 +134,9 @@ def _wrong(provider: Provider) -> str | None:
         file = getattr(provider, field)
         if file is not None and not file.is_file():
             return f"{field} is not a file: {file}"
+    if provider.client_secret_file is not None:
+        try:
+            refuse_open_secret(provider.client_secret_file)
+        except FileError as error:
+            return f"client_secret_file: {error}"
     return None

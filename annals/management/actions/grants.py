@@ -11,7 +11,7 @@ from psycopg import errors, sql
 from annals.access import grants
 from annals.access.grants import CONSUMER, WEB, statements
 from history import distribution
-from history.failure.complaints import FileError, read_text
+from history.failure.complaints import FileError, read_text, refuse_open_secret
 
 ROLES = {"web": WEB, "consumer": CONSUMER}
 
@@ -55,6 +55,8 @@ def _asked(given: Iterable[list[str]]) -> Iterator[tuple[str, str, str]]:
             raise CommandError(f"--login {role}: the role must be web or consumer.")
         try:
             password = read_text(Path(file)).strip()
+            if password:
+                refuse_open_secret(Path(file))
         except FileError as error:
             raise CommandError(f"--login {role} {name}: {error}.") from None
         if not password:

@@ -121,11 +121,25 @@ def _print(command: BaseCommand, done: dict[str, Any]) -> None:
 def _mask(entity: Entity, reason: str | None) -> masking.Mask | None:
     """How to mask the documents; None with a reason, and where nothing is marked."""
     mask = masking.stored_mask(entity)
-    if mask is None or reason is None:
+    if mask is None:
+        return None
+    if reason is None:
+        _refuse_own_key()
         return mask
     quoted = dumps(reason).decode()
     log.warning("unmasked export of %s by user %d: %s", entity.name, os.getuid(), quoted)
     return None
+
+
+def _refuse_own_key() -> None:
+    """Refuse to mask with a key that this process would make: equal values would get other tokens
+    than on the screens and in the next export. Raises CommandError."""
+    if settings.ANNALS.secret_key is None and not settings.ANNALS.demo:
+        raise CommandError(
+            "ANNALS_SECRET_KEY is missing: the tokens of masked values are made with it. Set it to "
+            "the key that the web has, and export again.",
+            returncode=2,
+        )
 
 
 def _why(error: Exception) -> str:

@@ -16,7 +16,6 @@ from typing import Any, Final
 import psycopg
 from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError
-from prometheus_client import start_http_server
 
 from history import schema
 from history.base import memory
@@ -24,6 +23,7 @@ from history.base.error_text import describe
 from history.database import forms, privileges, session
 from history.failure.database import is_refused, no_connection
 from ingest import rights
+from ingest.consumer import metrics_server
 from ingest.consumer.background import Probe
 from ingest.consumer.foresight import Foresight
 from ingest.consumer.heartbeats import Beats
@@ -42,6 +42,8 @@ logger = logging.getLogger(__name__)
 
 # Python's default of 5 ms would have the writing thread, and the database, wait for the decoder.
 SWITCH_INTERVAL_SECONDS = 0.0002
+# Only processes of this machine reach them.
+LOOPBACK: Final = ("localhost", "127.0.0.1", "::1")
 # The exit code where --until-idle ends and partitions were not read to their end.
 HALTED: Final = 3
 
@@ -82,8 +84,14 @@ def run(command: BaseCommand, **options: Any) -> None:
 
 
 def _serve_metrics(address: str, port: int) -> None:
+    token = settings.ANNALS.metrics_token
+    if token is None and address not in LOOPBACK and not settings.ANNALS.demo:
+        raise CommandError(
+            f"--metrics-address {address}: others can reach it, and ANNALS_METRICS_TOKEN is not "
+            "set. Set it, and give Prometheus the same token, or listen on 127.0.0.1."
+        )
     try:
-        start_http_server(port, address)
+        metrics_server.start(address, port, token)
     except OSError as error:
         raise CommandError(
             f"--metrics-port {port}: metrics cannot be served on {address}: {error.strerror}. "
@@ -130,7 +138,7 @@ def build(topics: tuple[str, ...], group: str, until_idle: float | None) -> Cons
     return Consumer(
         policy,
         partial(kafka.Source, bootstrap, group, topics, given),
-        [RetryingWriter(Writer(connect)) for _ in range(annals.writers)],
+        [RetryingWriter(Writer(connect), until_idle) for _ in range(annals.writers)],
         Probe(
             partial(connect, "annals-probe"),
             partial(kafka.peek, bootstrap, given),

@@ -6,8 +6,6 @@ from history.entities import BY_TOPIC
 from history.management.action import ActionCommand
 from history.management.numbers import MOST_PORT, MOST_SECONDS, number, whole
 
-EVERY_ADDRESS = "0.0.0.0"  # noqa: S104 - Prometheus scrapes from another machine
-
 
 class Command(ActionCommand):
     help = (
@@ -24,14 +22,16 @@ class Command(ActionCommand):
         add("--group", type=_group, help="consumer group (default: that of ANNALS_CONSUMER_GROUP)")
         add("--until-idle", type=number(0, MOST_SECONDS), metavar="SECONDS",
             help="exit after this many seconds without a message, with everything stored: 0, or "
-            "3 if partitions are halted and so not read to their end (default: run until "
-            "stopped)")  # fmt: skip
+            "3 if partitions are halted and so not read to their end; 1 if for so long what cannot "
+            "pass by waiting was in the way: missing rights or tables, a refused login, none of "
+            "the topics (default: run until stopped)")  # fmt: skip
         add("--json", action="store_true", help="print a summary as one line of JSON at the end")
         add("--metrics-port", type=whole(1, MOST_PORT),
-            help="serve Prometheus metrics on this port to everybody, without a token "
-            "(default: none)")  # fmt: skip
-        add("--metrics-address", default=EVERY_ADDRESS,
-            help="the address for --metrics-port (default: %(default)s, all)")  # fmt: skip
+            help="serve Prometheus metrics on this port; with ANNALS_METRICS_TOKEN to those who "
+            "send it as Bearer token (default: none)")  # fmt: skip
+        add("--metrics-address", default="127.0.0.1",
+            help="the address for --metrics-port; one that others reach, as 0.0.0.0, needs "
+            "ANNALS_METRICS_TOKEN (default: %(default)s)")  # fmt: skip
 
 
 def _group(text: str) -> str:

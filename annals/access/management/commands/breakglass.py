@@ -17,10 +17,18 @@ class Command(BaseCommand):
         parser.add_argument("--remove", action="store_true", help="switch this login off instead")
 
     def handle(self, *_: Any, **options: Any) -> None:
+        from django.conf import settings
         from django.core.exceptions import ValidationError
+        from django.db import transaction
         from django.utils import timezone
 
-        from annals.access.local_logins import link, make_break_glass, switch_off
+        from annals.access.local_logins import (
+            HOSTS,
+            link,
+            make_break_glass,
+            public_host,
+            switch_off,
+        )
         from annals.access.models import BreakGlass
 
         name = options["name"]
@@ -34,13 +42,24 @@ class Command(BaseCommand):
                 " it did is in the access journal and in the admin's log under this name."
             )
             return
+        if public_host() is None:
+            raise CommandError(
+                f"{HOSTS} is missing, so the link would lead nowhere: set it as the web has it, to "
+                "the host under which browsers reach Annals, such as annals.bank.example; and "
+                "ANNALS_HTTPS, if the web has it. No login was made."
+            )
         try:
-            user = make_break_glass(name, timezone.now())
+            with transaction.atomic():  # no superuser without its link
+                address = link(make_break_glass(name, timezone.now()))
         except ValidationError as error:
             raise CommandError(" ".join(error.messages)) from None
-        self.stdout.write(link(user))
+        self.stdout.write(address)
         self.stderr.write(
             f"This link logs {name} in once, within ten minutes. Earlier links and sessions of "
             f"{name} have ended. If your browsers reach Annals at another address, replace the "
-            "host."
+            "host and the port."
         )
+        if not settings.ANNALS.https and not settings.ANNALS.demo:
+            self.stderr.write(
+                "ANNALS_HTTPS is not set here: if the web has it, replace http:// by https://."
+            )
