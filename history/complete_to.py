@@ -1,4 +1,5 @@
-"""The moment up to which everything that was sent has been read, by ingest's ledger."""
+"""The moment up to which everything that was sent has been read, by ingest's ledger. What was read
+and not stored is in quarantine."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -9,11 +10,12 @@ from history.base.silence import SILENT, Silence, longest, silence
 from history.database import prepared
 from history.entities import Entity
 from history.timeline import absence
+from history.timeline.gate import OpenQuestion
 
 
 @dataclass(frozen=True, slots=True)
 class Completeness:
-    """complete_to: everything sent up to this moment is stored; None if not known. lag_messages:
+    """complete_to: everything sent up to this moment was read; None if not known. lag_messages:
     sent and not read yet; None if not known. halted: reading has stopped because of too many bad
     messages. silence: the longest. retention_start: nothing older is kept. Retired topics do not
     count."""
@@ -52,8 +54,21 @@ _LEDGER = """
 
 def read(entities: Iterable[Entity]) -> Completeness:
     """The worst of all topic partitions of these kinds of entities. One query."""
-    topics = [topic for entity in entities for topic in entity.topics]
-    found = prepared.fetch(_LEDGER, {"topics": topics})
+    return _worst(prepared.fetch(*_ask(entities)))
+
+
+def read_with_messages(question: OpenQuestion) -> tuple[Completeness, prepared.Rows]:
+    """Return the same for the kinds of a question, with the rows for Reader.open_messages. Both are
+    read in one round trip: what was read up to then is stored, or among these messages."""
+    ledger, messages = prepared.together([_ask(question.kinds), question.statement])
+    return _worst(ledger), messages
+
+
+def _ask(entities: Iterable[Entity]) -> prepared.Statement:
+    return _LEDGER, {"topics": [topic for entity in entities for topic in entity.topics]}
+
+
+def _worst(found: prepared.Rows) -> Completeness:
     known = [lag for lag, *_ in found if lag is not None]
     moments = [_complete_to(*row[:-1]) for row in found]
     sure = [moment for moment in moments if moment is not None]

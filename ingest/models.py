@@ -245,8 +245,8 @@ class QuarantineRequest(models.Model):
 class Quarantined(models.Model):
     """A message that could not be stored, byte for byte, and the retries since. day: the UTC day of
     its version, or else the day on which it was sent. entity, entity_id, version: which version it
-    is, and client_id: of which service, as far as it says so. application: the one that a message of
-    a child names; made_at: updatedAt of the version; as far as they can be read. reason, detail:
+    is, and client_id: of which service, as far as it says so. application: the one that a message
+    of a child names; made_at: updatedAt of the version; as far as they can be read. reason, detail:
     why it was not stored at the last attempt. first_*: why it came into quarantine, where that was
     another reason; else empty."""
 

@@ -8,7 +8,7 @@ ROWS = 100
 def fill(apps, schema_editor):
     """Fill ROWS rows at a time: each may hold a large message."""
     from ingest.source.message import Message
-    from ingest.source.names import place
+    from ingest.source.names import read_place
     from ingest.store.rejects import from_json
 
     rows = apps.get_model("ingest", "Quarantined").objects.using(schema_editor.connection.alias)
@@ -22,7 +22,7 @@ def fill(apps, schema_editor):
             message = Message(
                 row.topic, row.partition, row.offset, -1, key, value, from_json(row.headers)
             )
-            application, made_at = place(message)
+            application, made_at = read_place(message)
             if application or made_at:
                 rows.filter(id=row.id).update(application=application, made_at=made_at)
 

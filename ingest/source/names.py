@@ -68,7 +68,7 @@ def named(message: Message, shapes: Shapes = DECLARED) -> Named:
     return Named(entity.name, _id(id) or _fit(key), _number(version))
 
 
-def place(message: Message, shapes: Shapes = DECLARED) -> Place:
+def read_place(message: Message, shapes: Shapes = DECLARED) -> Place:
     """Return where the version of a bad message belongs, as far as its JSON says so.
 
     A message that is not JSON says neither: of its bytes nobody knows which are in the envelope.

@@ -11,7 +11,7 @@ from history.base import clock
 from ingest.source.client import Headers
 from ingest.source.decode import guess_day
 from ingest.source.message import Message, TopicPartition
-from ingest.source.names import named, place, service
+from ingest.source.names import named, read_place, service
 from ingest.store.batch import Claims, PartitionProgress, Reject
 from ingest.store.ledger import Connection
 
@@ -95,7 +95,7 @@ def add(connection: Connection, rejects: Sequence[Reject], claims: Claims) -> No
                     Jsonb(to_json(message.headers)),
                     _day(message),
                     *named(message),
-                    *place(message),
+                    *read_place(message),
                     service(message),
                     str(reject.reason),
                     storable_text(reject.detail),

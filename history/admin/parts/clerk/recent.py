@@ -7,17 +7,17 @@ from typing import Any
 from django.http import HttpRequest
 
 from history import timeline
-from history.admin.parts import heads, links
+from history.admin.parts import heads, held, links
 from history.admin.parts.cards import fields_of, kind_text, title
 from history.admin.parts.clerk import sentences
 from history.admin.parts.found import make_groups
 from history.admin.parts.headline import headline, status
 from history.base import clock
 from history.base.signals import looks_back
-from history.entities import BY_NAME
+from history.entities import BY_NAME, ENTITIES
 from history.need_to_know import NeedToKnowError, RuleFailedError
 from history.requests import accesses, worker_shares
-from history.timeline import Include, Reader
+from history.timeline import Include, OpenQuestion, Reader
 from history.versions import Named
 
 MOST = 6  # that have a line; the others are links
@@ -37,6 +37,10 @@ def of_login(request: HttpRequest) -> dict[str, object]:
         client = _client(reader, next(iter(lines))) if lines else None
         shown = timeline.visible(reader, before)
         documents = timeline.documents(reader, shown)
+    applications = [id for its, id in lines if its.root]
+    messages = reader.ask_open_messages(OpenQuestion(ENTITIES, list(lines), applications))
+    for place, line in lines.items():
+        line["held"] = held.mark(timeline.held_of(place, messages))
     others = [
         (title(its), id, headline(documents.get((its, id))) or id, links.landing(its, id))
         for its, id in before

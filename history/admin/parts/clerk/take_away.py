@@ -15,6 +15,7 @@ from django.utils.text import get_valid_filename
 from django.utils.translation import gettext as _
 from django.utils.translation import pgettext
 
+from history.admin.parts import held
 from history.admin.parts.cards import kind_text, title
 from history.admin.parts.change_rows import ChangeRow
 from history.admin.parts.clerk import sentences
@@ -22,23 +23,29 @@ from history.admin.parts.links import PAGE
 from history.base.plain_text import no_formula
 from history.complete_to import Completeness
 from history.documents.exactjson import dumps
+from history.entities import BY_NAME
+from history.held_messages import OpenMessages
 from history.timeline import Page, Version
 
 AS: Final = "as"
 FILES: Final = ("csv", "xlsx", "json")
 MOST_LETTERS: Final = 32_767  # of a cell
+MOST_HELD: Final = 100  # messages in quarantine that have a row
+PLAIN: Final = held.Words(str.format, sentences.moment)
 
 
 @dataclass(frozen=True, slots=True)
 class Taken:
     """name: of the file; title: of what it is about. head: name and value of each line that says
-    what the file is. path: of the filter, if one is used: nothing else is said of the versions."""
+    what the file is. path: of the filter, if one is used: nothing else is said of the versions.
+    held: the messages in quarantine about what the file is about."""
 
     name: str
     title: str
     head: Sequence[tuple[str, str]]
     versions: Sequence[Version]
     path: str | None
+    held: OpenMessages
 
 
 def answer(taken: Taken, form: str) -> HttpResponse:
@@ -58,9 +65,14 @@ def as_file(response: HttpResponse, name: str) -> HttpResponse:
 
 
 def head(
-    request: HttpRequest, chips: Sequence[tuple[str, str, str]], page: Page, known: Completeness
+    request: HttpRequest,
+    chips: Sequence[tuple[str, str, str]],
+    page: Page,
+    known: Completeness,
+    messages: OpenMessages,
 ) -> list[tuple[str, str]]:
-    """Address, filter, zone, completeness, and whether older versions follow."""
+    """Address, filter, zone, up to when everything was read, what of it is not stored, and whether
+    older versions follow."""
     asked = request.GET.copy()
     asked.pop(AS, None)
     address = request.build_absolute_uri(f"{request.path}?{asked.urlencode()}".rstrip("?"))
@@ -74,9 +86,17 @@ def head(
         (_("Address"), address),
         (_("Filter"), conditions or _("none")),
         (_("Time zone"), timezone.get_current_timezone_name()),
-        (_("Complete up to"), upto or "?"),
+        (_("Everything read up to"), upto or "?"),
+        (_("In quarantine, not in this file"), _held_text(messages) or _("none")),
         (pgettext("count", "Versions"), _older(page)),
     ]
+
+
+def _held_text(messages: OpenMessages) -> str:
+    """Return what the screen says of the messages, in one line."""
+    merged = len({(each.entity, each.id) for each in messages.messages}) > 1
+    said = held.notice(messages, merged=merged, words=PLAIN)
+    return " ".join(filter(None, [said.headline, *said.sentences, said.nameless]))
 
 
 def _older(page: Page) -> str:
@@ -93,7 +113,18 @@ def links(address: str, kept: Mapping[str, str], token: str | None) -> list[tupl
 
 def _rows(taken: Taken) -> Iterator[dict[str, str]]:
     """A row for each change, as on the screen; one for a version without, and one below it for
-    those that are missing before it."""
+    those that are missing before it. First one for each message in quarantine."""
+    names = [_("Time"), _("Kind"), _("Id"), _("Version"), _("What happened"), _("Person")]
+    names += [_("Service"), _("Field"), _("Was"), _("Became")]
+    for message in taken.held.messages[:MOST_HELD]:
+        at = message.made_at and timezone.localtime(message.made_at)
+        yield dict.fromkeys(names, "") | {
+            _("Time"): at.isoformat(sep=" ", timespec="seconds") if at else "",
+            _("Kind"): title(BY_NAME[message.entity]),
+            _("Id"): message.id,
+            _("Version"): "" if message.version is None else str(message.version),
+            _("What happened"): PLAIN.message(message),
+        }
     for version in taken.versions:
         at = timezone.localtime(version.updated_at)
         row = {
