@@ -17,8 +17,8 @@ from history.timeline.gate import OpenQuestion
 class Completeness:
     """complete_to: everything sent up to this moment was read; None if not known. lag_messages:
     sent and not read yet; None if not known. halted: reading has stopped because of too many bad
-    messages. silence: the longest. retention_start: nothing older is kept. Retired topics do not
-    count."""
+    messages. silence: the longest. retention_start: nothing older is kept. stored: whether nothing
+    of these kinds that was read is in quarantine. Retired topics do not count."""
 
     complete_to: datetime | None
     lag_messages: int | None
@@ -26,6 +26,7 @@ class Completeness:
     silence: Silence | None
     retention_start: datetime
     read_at: datetime
+    stored: bool = True
 
     @property
     def lag_seconds(self) -> float | None:
@@ -45,7 +46,10 @@ class Completeness:
 _LEDGER = """
     SELECT DISTINCT ON (t.topic, l.partition)
         l.high_watermark - l.next_offset, l.newest_timestamp, l.end_known_at,
-        l.halted_at IS NOT NULL, l.checked_at
+        l.halted_at IS NOT NULL, l.checked_at, (SELECT EXISTS (
+            SELECT FROM ingest_quarantine q
+            WHERE q.entity = ANY(%(kinds)s::text[]) AND q.status IN ('new', 'retrying', 'failed')
+        ))
     FROM unnest(%(topics)s::text[]) AS t(topic) LEFT JOIN ingest_ledger l ON l.topic = t.topic
     WHERE NOT EXISTS (SELECT FROM ingest_retired_topic r WHERE r.topic = t.topic)
     ORDER BY t.topic, l.partition, l.checked_at DESC
@@ -65,10 +69,13 @@ def read_with_messages(question: OpenQuestion) -> tuple[Completeness, prepared.R
 
 
 def _ask(entities: Iterable[Entity]) -> prepared.Statement:
-    return _LEDGER, {"topics": [topic for entity in entities for topic in entity.topics]}
+    asked = list(entities)
+    topics = [topic for entity in asked for topic in entity.topics]
+    return _LEDGER, {"topics": topics, "kinds": [entity.name for entity in asked]}
 
 
-def _worst(found: prepared.Rows) -> Completeness:
+def _worst(rows: prepared.Rows) -> Completeness:
+    found = [row[:-1] for row in rows]
     known = [lag for lag, *_ in found if lag is not None]
     moments = [_complete_to(*row[:-1]) for row in found]
     sure = [moment for moment in moments if moment is not None]
@@ -80,6 +87,7 @@ def _worst(found: prepared.Rows) -> Completeness:
         silence=longest(silence(seen, end, now) for *_, end, _, seen in found if seen),
         retention_start=absence.kept_from(),
         read_at=now,
+        stored=not any(held for *_, held in rows),
     )
 
 

@@ -15,7 +15,7 @@ from django.utils.text import get_valid_filename
 from django.utils.translation import gettext as _
 from django.utils.translation import pgettext
 
-from history.admin.parts import held
+from history.admin.parts import gaps, held
 from history.admin.parts.cards import kind_text, title
 from history.admin.parts.change_rows import ChangeRow
 from history.admin.parts.clerk import sentences
@@ -24,7 +24,7 @@ from history.base.plain_text import no_formula
 from history.complete_to import Completeness
 from history.documents.exactjson import dumps
 from history.entities import BY_NAME
-from history.held_messages import OpenMessages
+from history.held_messages import OpenMessages, Quarantined
 from history.timeline import Page, Version
 
 AS: Final = "as"
@@ -82,12 +82,13 @@ def head(
     upto = moment and (
         f"{timezone.localtime(moment):%Y-%m-%d %H:%M:%S}" if data else sentences.moment(moment)
     )
+    lacking = _held_text(messages)
     return [
         (_("Address"), address),
         (_("Filter"), conditions or _("none")),
         (_("Time zone"), timezone.get_current_timezone_name()),
-        (_("Everything read up to"), upto or "?"),
-        (_("In quarantine, not in this file"), _held_text(messages) or _("none")),
+        (_("Everything read up to") if lacking else _("Complete up to"), upto or "?"),
+        *([(_("In quarantine, not in this file"), lacking)] if lacking else []),
         (pgettext("count", "Versions"), _older(page)),
     ]
 
@@ -113,10 +114,11 @@ def links(address: str, kept: Mapping[str, str], token: str | None) -> list[tupl
 
 def _rows(taken: Taken) -> Iterator[dict[str, str]]:
     """A row for each change, as on the screen; one for a version without, and one below it for
-    those that are missing before it. First one for each message in quarantine."""
+    those that are missing before it. First one for each message in quarantine that no such row
+    names."""
     names = [_("Time"), _("Kind"), _("Id"), _("Version"), _("What happened"), _("Person")]
     names += [_("Service"), _("Field"), _("Was"), _("Became")]
-    for message in taken.held.messages[:MOST_HELD]:
+    for message in _untold(taken)[:MOST_HELD]:
         at = message.made_at and timezone.localtime(message.made_at)
         yield dict.fromkeys(names, "") | {
             _("Time"): at.isoformat(sep=" ", timespec="seconds") if at else "",
@@ -147,6 +149,17 @@ def _rows(taken: Taken) -> Iterator[dict[str, str]]:
         if lost := sentences.missing(version):
             about = {name: row[name] for name in (_("Kind"), _("Id"))}
             yield dict.fromkeys(row, "") | about | {_("What happened"): lost}
+
+
+def _untold(taken: Taken) -> Sequence[Quarantined]:
+    """Return the messages in quarantine that nothing on the shown versions names."""
+    told = {
+        (version.entity.name, version.id, number)
+        for version in taken.versions
+        for number in list(version.came)[: gaps.MOST]
+    }
+    messages = taken.held.messages
+    return [each for each in messages if (each.entity, each.id, each.version) not in told]
 
 
 def _csv(taken: Taken) -> tuple[str, str]:
