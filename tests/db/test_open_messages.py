@@ -5,11 +5,13 @@ import json
 import re
 from collections.abc import Iterator
 from datetime import timedelta
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
 import pytest
+from django.apps import apps
 from django.contrib.auth.models import User
 from django.db import connection
 from django.test import Client
@@ -202,7 +204,8 @@ def test_an_application_names_messages_of_its_children(
         assert (held["kind"], held["id"]) == (TASK.name, id)
     for address in ("/admin/applications/A1/", "/admin/at/A1/", "/admin/applications/A1/?as=csv"):
         shown = text(english.get(address))
-        assert id in shown and "is in quarantine" in shown, address
+        assert id in shown, address
+        assert "is in quarantine" in shown, address
     for address in CALLS[:-2]:
         assert told(english, address) == []
     assert "Everything up to" in text(english.get(PAGE))
@@ -265,9 +268,7 @@ def test_many_messages_are_counted_and_the_list_is_bounded(
     assert "And 995+ more." in shown
 
 
-def test_an_export_says_what_of_its_days_is_in_quarantine(
-    stored: Ingested, tmp_path: Path
-) -> None:
+def test_an_export_says_what_of_its_days_is_in_quarantine(stored: Ingested, tmp_path: Path) -> None:
     stored.write(of(4, type="no such"))
     day = NOW.date()
     span = ("--from", str(day - timedelta(days=1)), "--to", str(day + timedelta(days=1)))
@@ -284,3 +285,16 @@ def test_a_page_asks_the_quarantine_once(
             english.get(address)
         asked = [one for one in said if "WITH chosen" in one]
         assert len(asked) == 1, address
+
+
+def test_the_migration_fills_open_messages_of_earlier_releases(stored: Ingested) -> None:
+    stored.write(
+        child("T2", 0, type="no such"), Message(CHILD, 0, 2, -1, None, b"{"), source=CHILD_SOURCE
+    )
+    with connect("test") as plain:
+        plain.execute("UPDATE ingest_quarantine SET application = '', made_at = NULL")
+    module = import_module("ingest.migrations.0011_open_messages_of_earlier_releases")
+    with connection.schema_editor() as editor:
+        module.fill(apps, editor)
+    rows = Quarantined.objects.order_by("offset").values_list("application", "made_at")
+    assert [(name, at is not None) for name, at in rows] == [("A1", True), ("", False)]
