@@ -76,7 +76,7 @@ def page(request: HttpRequest, reader: Reader) -> HttpResponse:
             "query": number,
             "hide_finder": not hits,
             "hits": hits,
-            "held": held.notice(messages, merged=True),
+            "unstored": held.notice(messages, merged=True),
             "more": bool(results and (results.next_token or results.limited)),
             "cut": any(its.next_token for its in pages),
             "monday": monday.date(),

@@ -59,7 +59,7 @@ def context(
     return {
         **admin.site.each_context(request),
         "complete": now.complete,
-        "held": held.notice(now.messages(reader), merged=merged),
+        "unstored": held.notice(now.messages(reader), merged=merged),
         "title": f"{called} · {name or next(text for text, _, shown in tabs if shown)}",
         "subject": {
             "id": id,
