@@ -1,4 +1,5 @@
-"""The moment up to which everything that was sent has been read, by ingest's ledger."""
+"""The moment up to which everything that was sent has been read, by ingest's ledger. What was read
+and not stored is in quarantine."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -9,14 +10,15 @@ from history.base.silence import SILENT, Silence, longest, silence
 from history.database import prepared
 from history.entities import Entity
 from history.timeline import absence
+from history.timeline.gate import OpenQuestion
 
 
 @dataclass(frozen=True, slots=True)
 class Completeness:
-    """complete_to: everything sent up to this moment is stored; None if not known. lag_messages:
+    """complete_to: everything sent up to this moment was read; None if not known. lag_messages:
     sent and not read yet; None if not known. halted: reading has stopped because of too many bad
-    messages. silence: the longest. retention_start: nothing older is kept. Retired topics do not
-    count."""
+    messages. silence: the longest. retention_start: nothing older is kept. stored: whether nothing
+    of these kinds that was read is in quarantine. Retired topics do not count."""
 
     complete_to: datetime | None
     lag_messages: int | None
@@ -24,6 +26,7 @@ class Completeness:
     silence: Silence | None
     retention_start: datetime
     read_at: datetime
+    stored: bool = True
 
     @property
     def lag_seconds(self) -> float | None:
@@ -45,7 +48,10 @@ _LEDGER = """
     SELECT DISTINCT ON (t.topic, l.partition)
         CASE WHEN a.topic IS NULL THEN l.high_watermark - l.next_offset ELSE 0 END,
         l.newest_timestamp, coalesce(l.end_known_at, a.asked_at),
-        l.halted_at IS NOT NULL, coalesce(l.checked_at, a.asked_at)
+        l.halted_at IS NOT NULL, coalesce(l.checked_at, a.asked_at), (SELECT EXISTS (
+            SELECT FROM ingest_quarantine q
+            WHERE q.entity = ANY(%(kinds)s::text[]) AND q.status IN ('new', 'retrying', 'failed')
+        ))
     FROM unnest(%(topics)s::text[]) AS t(topic) LEFT JOIN ingest_ledger l ON l.topic = t.topic
     LEFT JOIN ingest_asked_topic a ON a.topic = t.topic AND a.absent AND l.topic IS NULL
     WHERE NOT EXISTS (SELECT FROM ingest_retired_topic r WHERE r.topic = t.topic)
@@ -55,8 +61,24 @@ _LEDGER = """
 
 def read(entities: Iterable[Entity]) -> Completeness:
     """The worst of all topic partitions of these kinds of entities. One query."""
-    topics = [topic for entity in entities for topic in entity.topics]
-    found = prepared.fetch(_LEDGER, {"topics": topics})
+    return _worst(prepared.fetch(*_ask(entities)))
+
+
+def read_with_messages(question: OpenQuestion) -> tuple[Completeness, prepared.Rows]:
+    """Return the same for the kinds of a question, with the rows for Reader.open_messages. Both are
+    read in one round trip: what was read up to then is stored, or among these messages."""
+    ledger, messages = prepared.together([_ask(question.kinds), question.statement])
+    return _worst(ledger), messages
+
+
+def _ask(entities: Iterable[Entity]) -> prepared.Statement:
+    asked = list(entities)
+    topics = [topic for entity in asked for topic in entity.topics]
+    return _LEDGER, {"topics": topics, "kinds": [entity.name for entity in asked]}
+
+
+def _worst(rows: prepared.Rows) -> Completeness:
+    found = [row[:-1] for row in rows]
     known = [lag for lag, *_ in found if lag is not None]
     moments = [_complete_to(*row[:-1]) for row in found]
     sure = [moment for moment in moments if moment is not None]
@@ -68,6 +90,7 @@ def read(entities: Iterable[Entity]) -> Completeness:
         silence=longest(silence(seen, end, now) for *_, end, _, seen in found if seen),
         retention_start=absence.kept_from(),
         read_at=now,
+        stored=not any(held for *_, held in rows),
     )
 
 

@@ -1,48 +1,27 @@
-"""Which versions came and are in quarantine. The table is ingest's."""
+"""Which versions came and are in quarantine. The table is ingest's.
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
-from datetime import datetime
+No answer here is of a reader: history.timeline.gate asks about documents, and leaves out what its
+reader may not know. What is told to operators alone asks here itself (docs/access.md).
+"""
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from datetime import date
 from typing import Any, NamedTuple
 
 from django.db import connection
 
-from history.entities import Entity
+from history.database.prepared import Statement
+from history.entities import CHILDREN, Entity
+from history.held_messages import MessagePlace, Quarantined, VersionRange
 from history.requests import deadline
+from history.versions import Named
 
 # Versions that one question finds at most: a document may have a million bad messages.
 MOST = 1_000
 
-
-class MessagePlace(NamedTuple):
-    """Where a message is in Kafka."""
-
-    topic: str
-    partition: int
-    offset: int
-
-
-@dataclass(frozen=True, slots=True)
-class Quarantined:
-    """A message that came and was not stored. version: as far as it says; entity and id may be
-    empty. reason: a member of ingest's Reason; status: of its model. settled_at: when it was
-    resolved or discarded. outcome: what a resolved message became, or why it was discarded."""
-
-    entity: str
-    id: str
-    version: int | None
-    reason: str
-    detail: str
-    status: str
-    came_at: datetime
-    settled_at: datetime | None
-    outcome: str
-    place: MessagePlace
-
-
 _COLUMNS = """
     q.entity, q.entity_id, q.version, q.reason, q.detail, q.status, q.first_seen, q.settled_at,
-    q.outcome, q.topic, q.partition, q."offset"
+    q.outcome, q.application, q.made_at, q.topic, q.partition, q."offset"
 """
 # Of several messages with one number, the one that can still be retried, then the latest; what came
 # too late explains a gap too. Ids first: to sort 500,000 whole rows takes 20 s.
@@ -75,11 +54,93 @@ _RESOLVED = f"""
     ORDER BY q.id LIMIT 1
 """  # noqa: S608 - constants
 
-Wanted = tuple[str, int, int]  # id, lowest and highest version
+# As the condition of two indexes.
+_OPEN = "q.status IN ('new', 'retrying', 'failed')"
+# One row at least, which has the two sums. `others`: whether a child of one of the applications may
+# have messages that do not name it, which only the ids of the children find.
+_OPEN_MESSAGES = f"""
+    WITH chosen AS (
+        SELECT its.id FROM unnest(%(kinds)s::text[], %(ids)s::text[]) AS document(kind, id)
+        CROSS JOIN LATERAL (
+            SELECT q.id FROM ingest_quarantine q
+            WHERE q.entity = document.kind AND q.entity_id = document.id AND {_OPEN}
+            ORDER BY q.version DESC LIMIT {MOST + 1}
+        ) AS its
+        UNION
+        SELECT its.id FROM unnest(%(applications)s::text[]) AS application(id)
+        CROSS JOIN LATERAL (
+            SELECT q.id FROM ingest_quarantine q
+            WHERE q.application = application.id AND q.application <> '' AND q.entity_id <> ''
+                AND {_OPEN}
+            LIMIT {MOST + 1}
+        ) AS its
+    ), sums AS (
+        SELECT
+            (SELECT count(*) FROM (
+                SELECT FROM ingest_quarantine q
+                WHERE q.entity = ANY(%(of)s::text[]) AND q.entity_id = '' AND {_OPEN} LIMIT {MOST}
+            ) AS message) AS nameless,
+            (SELECT count(*) = {MOST} OR coalesce(
+                bool_or(NOT message.application = ANY(%(applications)s::text[])), false)
+            FROM (
+                SELECT q.application FROM ingest_quarantine q
+                WHERE q.entity = ANY(%(children)s::text[]) AND q.entity_id <> '' AND {_OPEN}
+                LIMIT {MOST}
+            ) AS message) AS others
+    )
+    SELECT sums.nameless, sums.others, {_COLUMNS}
+    FROM sums LEFT JOIN (chosen JOIN ingest_quarantine q USING (id)) ON true
+    ORDER BY q.first_seen DESC, q.id DESC LIMIT {MOST + 1}
+"""  # noqa: S608 - constants
+_OF_DAYS = f"""
+    SELECT count(*) FROM ingest_quarantine q
+    WHERE q.entity = %s AND {_OPEN} AND (%s::date IS NULL OR q.day >= %s)
+        AND (%s::date IS NULL OR q.day < %s)
+"""  # noqa: S608 - constants
+
+
+class OpenRows(NamedTuple):
+    """What was read of open messages. others: as in _OPEN_MESSAGES. nameless: how many messages of
+    the kinds name no document."""
+
+    messages: list[Quarantined]
+    others: bool
+    nameless: int
+
+
+def ask_open_messages(
+    kinds: Iterable[Entity], documents: Collection[Named], applications: Collection[str]
+) -> Statement:
+    """Return the question for the open messages of these documents, and of the children that name
+    these applications. kinds: those of which messages that name no document are counted."""
+    values = {
+        "of": [entity.name for entity in kinds],
+        "kinds": [entity.name for entity, _ in documents],
+        "ids": [id for _, id in documents],
+        "applications": list(applications),
+        "children": [entity.name for entity in CHILDREN] if applications else [],
+    }
+    return _OPEN_MESSAGES, values
+
+
+def read_open_messages(rows: Sequence[tuple[Any, ...]]) -> OpenRows:
+    """Return what the rows of that question say."""
+    nameless, others = rows[0][:2]
+    messages = [_quarantined(row[2:]) for row in rows if row[2] is not None]
+    return OpenRows(messages, others, nameless)
+
+
+def count_open_messages(entity: Entity, since: date | None, until: date | None) -> int:
+    """Return how many open messages a kind has with versions of the days [since, until)."""
+    deadline.check()
+    with connection.cursor() as cursor:
+        cursor.execute(_OF_DAYS, [entity.name, since, since, until, until])
+        found: int = (cursor.fetchone() or (0,))[0]
+        return found
 
 
 def of_versions(
-    entity: Entity, wanted: Iterable[Wanted]
+    entity: Entity, wanted: Iterable[VersionRange]
 ) -> Mapping[str, Mapping[int, Quarantined]]:
     """Of these versions those in quarantine or discarded there, or came out of it too late to be
     stored, by id and number, ascending. One query, none without wanted; the first MOST."""

@@ -258,9 +258,10 @@ class QuarantineRequest(models.Model):
 class Quarantined(models.Model):
     """A message that could not be stored, byte for byte, and the retries since. day: the UTC day of
     its version, or else the day on which it was sent. entity, entity_id, version: which version it
-    is, and client_id: of which service, as far as it says so. reason, detail: why it was not stored
-    at the last attempt. first_*: why it came into quarantine, where that was another reason; else
-    empty."""
+    is, and client_id: of which service, as far as it says so. application: the one that a message
+    of a child names; made_at: updatedAt of the version; as far as they can be read. reason, detail:
+    why it was not stored at the last attempt. first_*: why it came into quarantine, where that was
+    another reason; else empty."""
 
     class Status(models.TextChoices):
         NEW = "new", _("new")
@@ -279,6 +280,8 @@ class Quarantined(models.Model):
     entity = models.CharField(max_length=40, default="", db_default="")
     entity_id = models.CharField(max_length=32, default="", db_default="")
     version = models.IntegerField(null=True)
+    application = models.CharField(max_length=32, default="", db_default="")
+    made_at = models.DateTimeField(null=True)
     client_id = models.CharField(_("service"), max_length=CLIENT_ID_LENGTH, db_default="")
     key = models.BinaryField(null=True)
     value = models.BinaryField(null=True)
@@ -311,6 +314,18 @@ class Quarantined(models.Model):
                 fields=["entity", "entity_id", "version"],
                 condition=~models.Q(entity_id=""),
                 name="ingest_quarantine_version",
+            ),
+            # What the pages of a document, and of an application, name: history/quarantined.py.
+            models.Index(
+                fields=["entity", "entity_id", "version"],
+                condition=models.Q(status__in=["new", "retrying", "failed"]),
+                name="ingest_quarantine_open",
+            ),
+            models.Index(
+                fields=["application"],
+                condition=models.Q(status__in=["new", "retrying", "failed"])
+                & ~models.Q(application=""),
+                name="ingest_quarantine_open_of",
             ),
             # The rows that the ledger counts as quarantined.
             models.Index(

@@ -13,6 +13,7 @@ from rest_framework.renderers import BaseRenderer
 from history.complete_to import Completeness
 from history.diff import Maybe
 from history.documents.exactjson import dumps
+from history.held_messages import OpenMessages, Quarantined
 from history.people import Author
 from history.timeline import (
     Absence,
@@ -30,6 +31,8 @@ from history.timeline.query import AskedState
 
 # missingVersions lists at most this many, the newest ones; missingCount is exact.
 MISSING_LISTED = 1000
+# quarantined lists at most this many, those that came last; quarantinedCount counts up to 1,000.
+QUARANTINED_LISTED = 100
 
 Answer = dict[str, Any]
 
@@ -101,13 +104,46 @@ def _why(found: Version, why: Absence | None) -> str | None:
     return why.value if why else None
 
 
-def uncertain(following: Iterable[Version]) -> Answer:
-    """What a state at a moment may lack. following: the first versions after it that have a gap
-    before them."""
+NOTHING_MISSING: Answer = {"missingVersions": [], "missingCount": 0, "missingReason": None}
+
+
+def uncertain(
+    following: Iterable[Version], held: Iterable[Quarantined], output: AnswerFormat
+) -> Answer:
+    """Return what a state at a moment may lack.
+
+    Args:
+        following: The first versions after the moment that have a gap before them.
+        held: The messages in quarantine that may have changed the state.
+    """
+    found: dict[tuple[str, str], Answer] = {
+        (each.entity.name, each.id): {**missing(each), "quarantined": []} for each in following
+    }
+    for message in held:
+        place = message.entity, message.id
+        entry = found.setdefault(place, {**NOTHING_MISSING, "quarantined": []})
+        if len(entry["quarantined"]) < QUARANTINED_LISTED:
+            entry["quarantined"].append(_held(message, output))
+    return {"uncertain": [{"kind": kind, "id": id, **its} for (kind, id), its in found.items()]}
+
+
+def quarantined(found: OpenMessages, output: AnswerFormat) -> Answer:
+    """Return the messages about what is shown that came and are in quarantine."""
     return {
-        "uncertain": [
-            {"kind": each.entity.name, "id": each.id, **missing(each)} for each in following
-        ]
+        "quarantined": [
+            {"kind": each.entity, "id": each.id, **_held(each, output)}
+            for each in found.messages[:QUARANTINED_LISTED]
+        ],
+        "quarantinedCount": found.count,
+    }
+
+
+def _held(message: Quarantined, output: AnswerFormat) -> Answer:
+    return {
+        "version": message.version,
+        "updatedAt": output.moment_or_none(message.made_at),
+        "reason": message.reason,
+        "readAt": output.moment(message.came_at),
     }
 
 
@@ -226,8 +262,9 @@ def field_value(value: FieldValue, output: AnswerFormat) -> Answer:
     }
 
 
-def found(entity: Found, output: AnswerFormat) -> Answer:
-    """An entity with the id, or an application with the business key."""
+def found(entity: Found, output: AnswerFormat, held: Sequence[Quarantined]) -> Answer:
+    """An entity with the id, or an application with the business key. held: the messages about it
+    that are in quarantine."""
     application = {} if entity.entity.alone else {"productInstanceId": entity.application}
     return {
         "kind": entity.entity.name,
@@ -238,6 +275,7 @@ def found(entity: Found, output: AnswerFormat) -> Answer:
         "version": entity.version,
         "type": entity.type.name if entity.type is not None else None,
         "updatedAt": output.moment(entity.updated_at),
+        "quarantinedCount": len(held),
     }
 
 
@@ -250,9 +288,13 @@ def fallback(state: AskedState | None) -> Answer:
 
 
 def completeness(
-    found: Completeness, output: AnswerFormat, versions: Sequence[Answer] | None = None
+    found: Completeness,
+    output: AnswerFormat,
+    versions: Sequence[Answer] | None = None,
+    messages: OpenMessages | None = None,
 ) -> Answer:
-    """The `completeness` block of an answer. versions: those of a timeline's page."""
+    """The `completeness` block of an answer. versions: those of a timeline's page. messages: those
+    in quarantine about the document or application that was asked for."""
     answer = {
         "completeTo": output.moment_or_none(found.complete_to),
         "lagMessages": found.lag_messages,
@@ -262,6 +304,9 @@ def completeness(
     }
     if versions is not None:
         answer["missingVersions"] = sum(each["missingCount"] for each in versions)
+    if messages is not None:
+        answer["quarantined"] = messages.count
+        answer["quarantinedWithoutId"] = messages.nameless
     return answer
 
 

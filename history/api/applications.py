@@ -8,6 +8,7 @@ from history.api.answers import Answer
 from history.api.call import Call, Question
 from history.entities import CHILDREN, SEARCH_VALUE_LENGTH
 from history.timeline import BadParameterError, Sort
+from history.timeline.keys import Keys
 
 
 @describe.call(
@@ -51,6 +52,8 @@ class ApplicationAt(Call):
         moment = question.parameters.required_moment("time", output.zone)
         found = timeline.application_at(question.reader, question.id, moment)
         root = found.application
+        keys = {named: Keys(its) for named, its in found.members.items()}
+        held = timeline.open_at(question.open_messages().messages, moment, keys)
         return {
             "time": output.moment(moment),
             "application": answers.version(root, output) if root else None,
@@ -67,7 +70,7 @@ class ApplicationAt(Call):
                 {"kind": part.entity.name, "id": part.id, "reason": part.why.value}
                 for part in found.missing
             ],
-            **answers.uncertain(found.following.values()),
+            **answers.uncertain(found.following.values(), held, output),
         }
 
 
@@ -87,5 +90,9 @@ class Search(Call):
         text = question.parameters.required("q", SEARCH_VALUE_LENGTH)
         reader = question.reader.without_documents()  # a hit says no more than who has the key
         results = timeline.search(reader, text, question.page_size(), question.page_token())
-        found = [answers.found(each, question.output) for each in results.found]
+        messages = timeline.open_messages(question.reader, results.found)
+        found = [
+            answers.found(each, question.output, timeline.held_of(each.named, messages))
+            for each in results.found
+        ]
         return answers.paged({"results": found, "limited": results.limited}, results.next_token)

@@ -1,7 +1,8 @@
 """What every call of the API does: reads the request, answers in the envelope."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cache, partial
 from typing import Any, ClassVar
 
 from django.http import HttpResponse
@@ -17,12 +18,23 @@ from history.api.errors import UnknownEntityError, encoded
 from history.api.parameters import TOKEN_LENGTH, Parameters, one_of
 from history.api.revalidation import revalidated
 from history.base.language import language_of
+from history.complete_to import Completeness
+from history.database import prepared
 from history.entities import BY_NAME, ENTITIES, Entity
 from history.fallback.client import PAUSE_SECONDS
+from history.held_messages import NO_OPEN_MESSAGES, OpenMessages
 from history.record import AUTHOR_LENGTH, CLIENT_ID_LENGTH, MAX_VERSION, ChangeType
 from history.requests import accesses, worker_shares
-from history.timeline import BadParameterError, Filters, Include, Order, Query, Reader
-from history.timeline.query import DEFAULT_PAGE_SIZE, MAX_PAGE_SIZE, AskedState
+from history.timeline import (
+    BadParameterError,
+    Filters,
+    Include,
+    OpenQuestion,
+    Order,
+    Query,
+    Reader,
+)
+from history.timeline.query import DEFAULT_PAGE_SIZE, MAX_PAGE_SIZE, AskedState, storable
 
 # What came of asking the old service; also on errors.
 OLD_SERVICE = "X-Annals-Fallback"
@@ -42,12 +54,15 @@ class Options(APIView):
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """One request. output: of the answer. address: parts of the path. reader: who asks."""
+    """One request. output: of the answer. address: parts of the path. reader: who asks.
+    open_messages: gives the messages in quarantine about the document or application of the
+    address; to be called after its versions were read."""
 
     parameters: Parameters
     output: AnswerFormat
     address: Mapping[str, str]
     reader: Reader
+    open_messages: Callable[[], OpenMessages] = lambda: NO_OPEN_MESSAGES
 
     @property
     def id(self) -> str:
@@ -70,6 +85,15 @@ class Question:
     def kinds(self) -> Sequence[Entity]:
         """The kinds that the answer may show: the one in the address, else all."""
         return [self.entity] if "entity" in self.address else ENTITIES
+
+    @property
+    def about(self) -> OpenQuestion | None:
+        """The question for what is in quarantine; None where the address names no document."""
+        if "entity" in self.address:
+            return OpenQuestion.about(self.kinds, self.entity, self.id)
+        if "productInstanceId" in self.address:
+            return OpenQuestion.about(self.kinds, None, self.id)
+        return None
 
     def page_size(self) -> int:
         return self.parameters.number("pageSize", 1, MAX_PAGE_SIZE) or DEFAULT_PAGE_SIZE
@@ -147,11 +171,16 @@ class Call(Options):
             worker_shares.expensive(self.is_expensive(question)),
         ):
             # Before the data: what is read in between may be in the answer, but is not promised.
-            state = complete_to.read(question.kinds) if self.with_completeness else None
+            state, messages = _standing(question, with_completeness=self.with_completeness)
+            question = replace(question, open_messages=messages)
             data = self.answer(question)
+            found = messages()
         data |= answers.fallback(self.reader.old.state)
+        if question.about is not None:
+            data |= answers.quarantined(found, output)
         if state is not None:
-            data["completeness"] = answers.completeness(state, output, data.get("history"))
+            of = found if question.about is not None else None
+            data["completeness"] = answers.completeness(state, output, data.get("history"), of)
         answer = encoded({"status": "success", "data": data}, output.language)
         return revalidated(request, answer) if self.has_etag else answer
 
@@ -162,6 +191,23 @@ class Call(Options):
     def answer(self, question: Question) -> Answer:
         """The `data` of the envelope, without the completeness block."""
         raise NotImplementedError
+
+
+def _standing(
+    question: Question, *, with_completeness: bool
+) -> tuple[Completeness | None, Callable[[], OpenMessages]]:
+    """Read how complete the store is, and what is in quarantine, in one round trip. The second is
+    told by the reader, once the versions were read."""
+    about = question.about
+    if about is None or not storable(question.id):
+        state = complete_to.read(question.kinds) if with_completeness else None
+        return state, lambda: NO_OPEN_MESSAGES
+    state = None
+    if with_completeness:
+        state, rows = complete_to.read_with_messages(about)
+    else:
+        rows = prepared.fetch(*about.statement)
+    return state, cache(partial(question.reader.open_messages, about, rows))
 
 
 def _check_address(request: Request, address: Mapping[str, str]) -> None:

@@ -57,11 +57,38 @@ MISSING = {
         "not be stored, which `trace` explains; unknown: removed by retention or never arrived.",
     ),
 }
+HELD = {
+    "version": said(nullable(NUMBER), "null: the message does not say it."),
+    "updatedAt": said(nullable(MOMENT), "Of the version; null: it cannot be read."),
+    "reason": said(one_of(*REASONS), "Why it could not be stored."),
+    "readAt": said(MOMENT, "When Annals read the message."),
+}
+QUARANTINED = {
+    "quarantined": said(
+        list_of(object_of({**PLACE, **HELD})),
+        "Messages about this document, or about this application and its children, that came and "
+        "could not be stored; neither stored since nor discarded. Their changes are not in the "
+        "answer. Above, between and below the stored versions; those that came last first, at most "
+        "100.",
+    ),
+    "quarantinedCount": said(COUNT, "How many there are; 1000: at least as many."),
+}
 UNCERTAIN = {
     "uncertain": said(
-        list_of(object_of({**PLACE, **MISSING})),
-        "The documents of which the versions right after the one of the moment are "
-        "missing. These may have come before the moment: the state may have been different.",
+        list_of(
+            object_of(
+                {
+                    **PLACE,
+                    **MISSING,
+                    "quarantined": said(
+                        list_of(object_of(HELD)),
+                        "Messages in quarantine that may have come before the moment.",
+                    ),
+                }
+            )
+        ),
+        "The documents of which the versions right after the one of the moment are missing or in "
+        "quarantine. These may have come before the moment: the state may have been different.",
     )
 }
 
@@ -140,6 +167,9 @@ RESULT = object_of(
         "version": said(nullable(NUMBER), "The newest; null if the store has only children."),
         "type": nullable(TYPE),
         "updatedAt": MOMENT,
+        "quarantinedCount": said(
+            COUNT, "Messages about it and its children that are in quarantine, as in a timeline."
+        ),
     },
     {"productInstanceId": TEXT},
 )
@@ -190,7 +220,8 @@ COMPONENTS: dict[str, Schema] = {
         },
         {"old": ANYTHING, "new": ANYTHING, "fromIndex": COUNT, "toIndex": COUNT},
     ),
-    "Version": object_of(VERSION_REQUIRED, {**VERSION_OPTIONAL, **FALLBACK}),
+    # QUARANTINED only at an address of its own.
+    "Version": object_of(VERSION_REQUIRED, {**VERSION_OPTIONAL, **QUARANTINED, **FALLBACK}),
     "Completeness": object_of(
         {
             "completeTo": said(
@@ -202,14 +233,26 @@ COMPONENTS: dict[str, Schema] = {
             "halted": said(FLAG, "Reading has stopped: too many bad messages."),
             "retentionStart": said(MOMENT, "Nothing older is kept."),
         },
-        {"missingVersions": said(COUNT, "Sum of missingCount in this answer.")},
+        {
+            "missingVersions": said(COUNT, "Sum of missingCount in this answer."),
+            "quarantined": said(
+                COUNT,
+                "quarantinedCount of this answer: what was read up to completeTo is stored, or "
+                "among these, unless quarantinedWithoutId is not 0.",
+            ),
+            "quarantinedWithoutId": said(
+                COUNT,
+                "Messages in quarantine that do not say which document they are about; 1000: at "
+                "least as many.",
+            ),
+        },
     ),
     "Timeline": object_of(
-        {"history": list_of(ref("Version")), "completeness": ref("Completeness")},
+        {"history": list_of(ref("Version")), **QUARANTINED, "completeness": ref("Completeness")},
         {"nextPageToken": {"type": "string", "pattern": "^v1:"}, **FALLBACK},
     ),
     "Comparison": object_of(
-        {"from": ref("Version"), "to": ref("Version")},
+        {"from": ref("Version"), "to": ref("Version"), **QUARANTINED},
         {
             "diff": list_of(ref("Operation")),
             **FALLBACK,
@@ -222,6 +265,7 @@ COMPONENTS: dict[str, Schema] = {
             "time": MOMENT,
             "deleted": FLAG,
             **UNCERTAIN,
+            **QUARANTINED,
             "completeness": ref("Completeness"),
         },
         {**VERSION_OPTIONAL, **FALLBACK},
@@ -231,6 +275,7 @@ COMPONENTS: dict[str, Schema] = {
             "path": TEXT,
             "label": nullable(TEXT),
             "values": list_of(VALUE),
+            **QUARANTINED,
             "completeness": ref("Completeness"),
         },
         {"nextPageToken": {"type": "string", "pattern": "^v1:"}, **FALLBACK},
@@ -239,6 +284,7 @@ COMPONENTS: dict[str, Schema] = {
         {
             **VERSION_REQUIRED,
             "blame": list_of(LEAF),
+            **QUARANTINED,
             "completeness": ref("Completeness"),
         },
         {
@@ -262,6 +308,7 @@ COMPONENTS: dict[str, Schema] = {
                 "although the store has no version of them from then.",
             ),
             **UNCERTAIN,
+            **QUARANTINED,
             "completeness": ref("Completeness"),
         },
         FALLBACK,

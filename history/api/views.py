@@ -131,12 +131,14 @@ class At(Call):
 
     def answer(self, question: Question) -> Answer:
         moment = question.parameters.required_moment("time", question.output.zone)
-        found, following = timeline.at(question.reader, question.entity, question.id, moment)
+        named = (question.entity, question.id)
+        found, following, keys = timeline.at(question.reader, *named, moment)
+        held = timeline.open_at(question.open_messages().messages, moment, {named: keys})
         return {
             "time": question.output.moment(moment),
             **answers.version(found, question.output),
             "deleted": found.type is ChangeType.DELETE,
-            **answers.uncertain([following] if following else ()),
+            **answers.uncertain([following] if following else (), held, question.output),
         }
 
 

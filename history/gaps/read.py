@@ -10,7 +10,7 @@ from django.db import connection
 from history import quarantined
 from history.entities import BY_NAME
 from history.gap_models import GapRun, VersionGap
-from history.quarantined import Quarantined
+from history.held_messages import Quarantined
 
 # Client ids come from messages, so there may be any number of them.
 MOST_CLIENTS = 20

@@ -4,7 +4,7 @@ The API and the screens read versions through this package only.
 """
 
 from history.timeline.compose import LabelledChange, Origin, Version
-from history.timeline.gate import Reader
+from history.timeline.gate import OpenQuestion, Reader
 from history.timeline.pages import Page, newest, page
 from history.timeline.query import (
     Absence,
@@ -24,6 +24,8 @@ from history.timeline.search import (
     Found,
     Results,
     documents,
+    held_of,
+    open_messages,
     search,
     search_all,
     visible,
@@ -39,6 +41,7 @@ from history.timeline.states import (
     differences,
     given_twice,
     masked_values,
+    open_at,
     unmask,
     version,
 )

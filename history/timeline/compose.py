@@ -11,13 +11,13 @@ from typing import Any
 import msgspec
 
 from history import diff as differ
-from history import labels, people, quarantined
+from history import labels, people
 from history.diff import Change, Diff, Identity, Operation, matching_first
 from history.documents.exactjson import Alike, Json, dumps
 from history.entities import Entity
+from history.held_messages import Quarantined, VersionRange
 from history.labels import Label
 from history.people import Author, unnamed
-from history.quarantined import Quarantined, Wanted
 from history.record import ChangeType
 from history.requests import deadline
 from history.timeline import absence, budget
@@ -174,7 +174,7 @@ class Composer:
     def _came(self) -> Mapping[tuple[Entity, str], Mapping[int, Quarantined]]:
         """What is in quarantine of the versions that are missing in these pairs. A query for each
         kind with a gap."""
-        wanted: dict[Entity, list[Wanted]] = {}
+        wanted: dict[Entity, list[VersionRange]] = {}
         for pair in self.pairs:
             entity, row, before = pair.entity, pair.row, pair.before
             low = before.version + 1 if before else 0
@@ -183,7 +183,7 @@ class Composer:
         return {
             (entity, id): each
             for entity, ranges in wanted.items()
-            for id, each in quarantined.of_versions(entity, ranges).items()
+            for id, each in self.reader.came(entity, ranges).items()
         }
 
 

@@ -1,4 +1,6 @@
-"""The gate: every document and every key of the sources passes here on its way to a reader.
+"""The gate: every document and every key of the sources passes here on its way to a reader, and so
+does everything else that is said of a document by its id: what of it is in quarantine, whether the
+archive may have it.
 
 It asks the rule of need-to-know, notes for the access journal whose data was read, and masks. The
 sources know nothing of readers; the questions of this package ask no source themselves.
@@ -16,12 +18,14 @@ from typing import Final, NamedTuple, TypeAlias
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
-from history import need_to_know
+from history import need_to_know, quarantined
+from history.database import prepared
 from history.diff import BadPath, PathFault
 from history.diff import parse as parse_path
 from history.documents.exactjson import Json
 from history.documents.fields import select_fields
-from history.entities import Entity, root
+from history.entities import BY_NAME, Entity, root
+from history.held_messages import MessagePlace, OpenMessages, Quarantined, VersionRange
 from history.masking.mask import leads_into_mark, mask_of, searchable_keys
 from history.masking.viewer import Viewer
 from history.timeline.query import BadParameterError, Query
@@ -52,6 +56,30 @@ _PATH_FAULTS = {
 # In the token of a page: which sources were read.
 OURS: Final = "ours"
 BOTH: Final = "both"
+
+
+@dataclass(frozen=True, slots=True)
+class OpenQuestion:
+    """A question for the open messages about documents, and about applications with their children.
+    `statement` may be sent together with others; Reader.open_messages makes the answer of its rows.
+    kinds: those of which the messages that name no document are counted."""
+
+    kinds: Sequence[Entity]
+    documents: Collection[Named]
+    applications: Collection[str] = ()
+
+    @classmethod
+    def about(cls, kinds: Sequence[Entity], entity: Entity | None, id: str) -> OpenQuestion:
+        """Ask about a document, or (entity None) about an application with its children."""
+        if entity is None:
+            return cls(kinds, [(root(), id)], [id])
+        return cls(kinds, [(entity, id)])
+
+    @property
+    def statement(self) -> prepared.Statement:
+        return quarantined.ask_open_messages(self.kinds, self.documents, self.applications)
+
+
 # What readers see who must not see the old service: none, which is never asked.
 _HIDDEN: Final = OldService()
 
@@ -247,6 +275,103 @@ class Reader:
         self._confine(keys)
         return found, keys
 
+    # What other records say of a document by its id.
+
+    def open_messages(self, question: OpenQuestion, rows: prepared.Rows) -> OpenMessages:
+        """Return the open messages in quarantine that the viewer may know of. Ask after the
+        documents were read, of rows that were read before: a message that was stored in between is
+        then named too often, and not too seldom.
+
+        A child may have messages that do not name its application. Where there are any of such
+        children, two more queries find them by the children that the store has.
+        """
+        read = quarantined.read_open_messages(rows)
+        messages = {each.place: each for each in read.messages}
+        children: Mapping[Named, set[str]] = {}
+        if read.others:
+            children = tables.children(question.applications)
+            more = OpenQuestion((), children).statement if children else None
+            found = quarantined.read_open_messages(prepared.fetch(*more)).messages if more else ()
+            messages |= {each.place: each for each in found}
+        shown = sorted(self._tellable(messages.values()), key=_arrival, reverse=True)
+        most = quarantined.MOST
+        owners = {(entity.name, id): its for (entity, id), its in children.items()}
+        return OpenMessages(shown[:most], len(shown) > most, read.nameless, owners)
+
+    def ask_open_messages(self, question: OpenQuestion) -> OpenMessages:
+        """Return the same, read now."""
+        return self.open_messages(question, prepared.fetch(*question.statement))
+
+    def came(
+        self, entity: Entity, ranges: Iterable[VersionRange]
+    ) -> Mapping[str, Mapping[int, Quarantined]]:
+        """As quarantined.of_versions."""
+        found = quarantined.of_versions(entity, ranges)
+        shown = self._tellable([each for its in found.values() for each in its.values()])
+        places = {each.place for each in shown}
+        return {
+            id: {number: each for number, each in its.items() if each.place in places}
+            for id, its in found.items()
+        }
+
+    def left_quarantine(self, entity: Entity, id: str, version: int) -> Quarantined | None:
+        """As quarantined.resolved."""
+        found = quarantined.resolved(entity, id, version)
+        return found if found and self._tellable([found]) else None
+
+    def may_be_archived(self, entity: Entity, id: str) -> bool:
+        """Return whether the archive may have versions of a document of which the store has none.
+        Nothing says whose it is, so it is not said to readers for whom a rule decides."""
+        archive = self.open_archive()
+        if archive is None or (need_to_know.applies(self.viewer) and not entity.alone):
+            return False
+        return archive.may_have(entity, id)
+
+    def _tellable(self, messages: Collection[Quarantined]) -> list[Quarantined]:
+        """Return those of the messages that the viewer may know of: the viewer may see every
+        application that a stored version of the document names, and the one that the message names.
+        What names none belongs to nobody who could be asked, and stays closed."""
+        if not messages or not need_to_know.applies(self.viewer):
+            return list(messages)
+        whose = self._whose(messages)
+        opened = self._opened(set().union(*whose.values()))
+        shown = [
+            each
+            for each in messages
+            if BY_NAME[each.entity].alone or (whose[each.place] and whose[each.place] <= opened)
+        ]
+        self.viewer.look.read(dict.fromkeys(id for each in shown for id in whose[each.place]))
+        return shown
+
+    def _whose(self, messages: Collection[Quarantined]) -> dict[MessagePlace, set[str]]:
+        """Return the applications that each message belongs to."""
+        ids: defaultdict[Entity, set[str]] = defaultdict(set)
+        for each in messages:
+            if (entity := BY_NAME[each.entity]).parent is not None:
+                ids[entity].add(each.id)
+        owners = {
+            (entity.name, id): its
+            for entity, children in ids.items()
+            for id, its in self._source.owners(entity, children).items()
+        }
+        return {
+            each.place: {each.id}
+            if BY_NAME[each.entity].root
+            else owners.get((each.entity, each.id), set()) | ({each.application} - {""})
+            for each in messages
+        }
+
+    def _opened(self, applications: set[str]) -> set[str]:
+        """Return those of these applications that the viewer may see. Without a document the rule
+        has nothing to decide by: then only an earlier answer in this request opens one."""
+        unknown = applications - self.viewer.decided.keys()
+        documents = self._root_documents(unknown) if unknown else {}
+        known = {id for id, document in documents.items() if document is not None}
+        asked = (applications - unknown) | known
+        allowed = need_to_know.may_see(self.viewer, asked, lambda _: documents)
+        self.viewer.look.leave_out(sorted(asked - allowed))
+        return allowed
+
     # Lists of the store alone, which leave out what is not `visible`.
 
     def first(self, texts: Sequence[str], ids: Sequence[str], limit: int) -> First:
@@ -293,3 +418,7 @@ class Reader:
         """The keys of all versions that the old service has of an entity whose keys the reader
         has."""
         return list(self.shown_old.rows(entity, id))
+
+
+def _arrival(message: Quarantined) -> tuple[datetime, MessagePlace]:
+    return message.came_at, message.place

@@ -70,6 +70,11 @@ class Keys:
         following = self._keys[place] if place < len(self._keys) else None
         return following if following and following.version > version + 1 else None
 
+    def above(self, key: Key | None) -> Key | None:
+        """The lowest key with a number above that of a key; of None, the lowest one."""
+        place = bisect_left(self._keys, (key.version + 1,)) if key else 0
+        return self._keys[place] if place < len(self._keys) else None
+
     def down(self, key: Key) -> Iterator[Key]:
         """This key, or the highest one below it; and each that is the previous one of the one
         before."""

@@ -18,9 +18,10 @@ from django.utils.translation import gettext as _
 from history import need_to_know
 from history.documents.exactjson import Json
 from history.entities import BY_NAME, CHILDREN, ENTITIES, SEARCH_VALUE_LENGTH, Entity, root
+from history.held_messages import NO_OPEN_MESSAGES, OpenMessages, Quarantined
 from history.record import ChangeType
 from history.search_index.keys import stored_values
-from history.timeline.gate import Reader
+from history.timeline.gate import OpenQuestion, Reader
 from history.timeline.query import (
     DEFAULT_PAGE_SIZE,
     EPOCH,
@@ -137,6 +138,27 @@ def search_all(
     found = nothing | _find(reader, [text for text in texts if storable(text, SEARCH_VALUE_LENGTH)])
     first = {text: its._replace(found=its.found[:size]) for text, its in found.items()}
     return _loaded(reader, first)
+
+
+def open_messages(reader: Reader, found: Sequence[Found]) -> OpenMessages:
+    """Return the messages in quarantine about what was found, and about the children of the
+    applications among it. One query; three where children have messages that do not name their
+    application."""
+    if not found:
+        return NO_OPEN_MESSAGES
+    applications = [each.id for each in found if each.entity.root]
+    return reader.ask_open_messages(
+        OpenQuestion(ENTITIES, [each.named for each in found], applications)
+    )
+
+
+def held_of(named: Named, messages: OpenMessages) -> list[Quarantined]:
+    """Return those of these messages that are about a document; of an application also those about
+    its children."""
+    entity, id = named
+    if entity.root:
+        return messages.of_application(entity.name, id)
+    return messages.about(entity.name, id)
 
 
 def documents(reader: Reader, carriers: Collection[Named]) -> dict[Named, Json]:

@@ -5,7 +5,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from django.utils.translation import gettext as _
 
@@ -14,7 +14,8 @@ from history.diff import Operation
 from history.diff.leaves import leaves
 from history.documents.exactjson import Json
 from history.documents.json_pointer import segments
-from history.entities import ENTITIES, Entity
+from history.entities import BY_NAME, ENTITIES, Entity
+from history.held_messages import Quarantined
 from history.record import ChangeType
 from history.timeline import absence, compose
 from history.timeline.budget import Budget
@@ -73,9 +74,17 @@ def given_twice(
     return {number: tuple(found) for number, found in times.items() if len(found) > 1}
 
 
-def at(reader: Reader, entity: Entity, id: str, moment: datetime) -> tuple[Version, Version | None]:
-    """The version that was current at a moment: the highest number that was there by then; and the
-    next one, if versions between the two are missing: these may have come before the moment.
+class VersionAt(NamedTuple):
+    """The version that was current at a moment. following: the next one, if versions between the
+    two are missing: these may have come before the moment. keys: those of all versions."""
+
+    version: Version
+    following: Version | None
+    keys: Keys
+
+
+def at(reader: Reader, entity: Entity, id: str, moment: datetime) -> VersionAt:
+    """The version that was current at a moment: the highest number that was there by then.
     Patches and changes are left out. One query. Raises NoVersionError where the entity did not
     exist yet, OlderThanRetentionError where what it was then is not kept."""
     document = Document.of(reader, entity, id, [Key(LAST.version, moment)], 2)
@@ -87,7 +96,32 @@ def at(reader: Reader, entity: Entity, id: str, moment: datetime) -> tuple[Versi
         raise absence.error(why, text.format(kind=entity.name, id=id))
     following = document.keys.after_gap(key.version)
     found = _show(document, [key, following] if following else [key], frozenset())
-    return found[0], found[1] if following else None
+    return VersionAt(found[0], found[1] if following else None, document.keys)
+
+
+def open_at(
+    messages: Iterable[Quarantined], moment: datetime, keys: Mapping[Named, Keys]
+) -> list[Quarantined]:
+    """Return those of the open messages that may have changed the state at a moment: what says
+    neither that it was made later nor that its number is not the next one there.
+
+    Args:
+        keys: of each document that the store has, all of its keys.
+    """
+    return [each for each in messages if _may_count(each, moment, keys)]
+
+
+def _may_count(message: Quarantined, moment: datetime, known: Mapping[Named, Keys]) -> bool:
+    if message.made_at is not None and message.made_at > moment:
+        return False
+    keys = known.get((BY_NAME[message.entity], message.id))
+    if keys is None or message.version is None:
+        return True
+    current = keys.current(moment)
+    if current is not None and message.version < current.version:
+        return False
+    following = keys.above(current)
+    return following is None or message.version < following.version
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,6 @@
 """What became of one version or message: stored, in quarantine, unread, lost, never seen."""
 
-from history.quarantined import MessagePlace
+from history.held_messages import MessagePlace
 from history.trace.fate import Bounds, Fate, Name, State, of_message, of_version, quarantined_fate
 from history.trace.words import as_object, plain, said
 

@@ -11,7 +11,7 @@ from django.db import connection
 from history import complete_to, need_to_know, quarantined, timeline
 from history.base.silence import Silence
 from history.entities import Entity
-from history.quarantined import MessagePlace, Quarantined
+from history.held_messages import MessagePlace, Quarantined
 from history.record import UNSTORED_SPAN
 from history.timeline import Reader
 from history.timeline.query import Absence
@@ -126,11 +126,11 @@ def of_version(reader: Reader, entity: Entity, id: str, number: int) -> Fate:
         need_to_know.undecided(reader.viewer)
     there = [key for key in keys if key.version == number]
     if there:
-        return _stored(entity, name, there[-1])
-    held = quarantined.of_versions(entity, [(id, number, number)]).get(id, {}).get(number)
+        return _stored(reader, entity, name, there[-1])
+    held = reader.came(entity, [(id, number, number)]).get(id, {}).get(number)
     if held is not None:
         return quarantined_fate(held)
-    before = quarantined.resolved(entity, id, number)
+    before = reader.left_quarantine(entity, id, number)
     if before is not None or _removed(reader, entity, id, number):
         place, at = (before.place, before.settled_at) if before else (None, None)
         return Fate(how=How.REMOVED, name=name, place=place, at=at)
@@ -165,12 +165,12 @@ def quarantined_fate(held: Quarantined) -> Fate:
     )
 
 
-def _stored(entity: Entity, name: Name, key: Key) -> Fate:
+def _stored(reader: Reader, entity: Entity, name: Name, key: Key) -> Fate:
     """A stored version. Which message brought it is known of rows that entered a sealed day, and of
     those that were in quarantine first."""
     place, at = _late(entity, name, key)
     if place is None and name.version is not None:
-        first = quarantined.resolved(entity, name.id, name.version)
+        first = reader.left_quarantine(entity, name.id, name.version)
         if first is not None and first.outcome == "stored":
             place, at = first.place, first.settled_at
     return Fate(

@@ -13,7 +13,7 @@ from psycopg.rows import namedtuple_row
 
 from history.daily.window import Window
 from ingest.source.message import Message
-from ingest.source.names import named
+from ingest.source.names import named, read_place
 from ingest.store import missing_days, rejects, session
 from ingest.store.batch import EntityDay
 from ingest.store.ledger import Connection
@@ -39,6 +39,8 @@ UPDATE ingest_quarantine SET status = %(status)s, attempts = %(attempts)s,
     entity = coalesce(nullif(%(entity)s, ''), entity),
     entity_id = coalesce(nullif(%(entity_id)s, ''), entity_id),
     version = coalesce(%(version)s, version),
+    application = coalesce(nullif(%(application)s, ''), application),
+    made_at = coalesce(%(made_at)s, made_at),
     next_attempt = now() + make_interval(secs => %(pause)s)
 WHERE id = %(id)s
 """
@@ -128,7 +130,7 @@ def postpone(connection: Connection, locked: LockedMessage, reason: str, detail:
     """Record why the message is still bad, which version it is, and when to retry; returns the new
     status. Why it came into quarantine, and which version it was found to be, stays known."""
     attempts = locked.attempts + 1
-    names = named(locked.message)
+    names, where = named(locked.message), read_place(locked.message)
     status = "failed" if attempts >= MAX_ATTEMPTS else "retrying"
     pause = min(FIRST_PAUSE_SECONDS * 2**attempts, LONGEST_PAUSE_SECONDS)
     connection.execute(
@@ -143,6 +145,8 @@ def postpone(connection: Connection, locked: LockedMessage, reason: str, detail:
             "entity": names.entity,
             "entity_id": names.id,
             "version": names.version,
+            "application": where.application,
+            "made_at": where.updated_at,
         },
     )
     return status

@@ -35,6 +35,8 @@ _TYPES = get_type_hints(Envelope, include_extras=True)
 
 
 Name: TypeAlias = tuple[Raw | UnsetType, Raw | UnsetType]
+# The id of the application and the time as a text; None for what cannot be read.
+Place: TypeAlias = tuple[str | None, str | None]
 
 
 class WithoutValue(Enum):
@@ -54,11 +56,9 @@ class EnvelopeError(ValueError):
 
 
 class Reader(Protocol):
-    """Reads the envelopes of one topic. pointers: of the contract's fields, for sentences.
-    key_is_id: whether the message's key may be its id."""
+    """Reads the envelopes of one topic. pointers: of the contract's fields, for sentences."""
 
     pointers: Mapping[str, str]
-    key_is_id: bool
 
     def without_value(self, message: Message, /) -> WithoutValue: ...
 
@@ -73,6 +73,13 @@ class Reader(Protocol):
         """Return what is where the clientId should be, or the one that is declared for all
         messages; None where there is none. Raises as read() does."""
 
+    def id_of_key(self, key: bytes | None, /) -> str:
+        """Return the id that the key of a message names; empty where it names none."""
+
+    def place(self, message: Message, /) -> Place:
+        """Return the application that a message names and its updatedAt, as far as each can be
+        read. Raises as read() does."""
+
 
 Shapes: TypeAlias = Mapping[str, Reader]
 
@@ -80,8 +87,6 @@ Shapes: TypeAlias = Mapping[str, Reader]
 class Shape:
     """The contract's envelope with another field that names the application. parent: that field, or
     a JSON pointer to it. pointers: of all the contract's fields."""
-
-    key_is_id = True
 
     def __init__(self, parent: str) -> None:
         self.pointers: Mapping[str, str] = {
@@ -96,6 +101,7 @@ class Shape:
         )
         self._name_lookup = PointerLookup([("/id", Raw), ("/version", Raw)])
         self._client_lookup = PointerLookup([("/clientId", Raw)])
+        self._place_lookup = PointerLookup([(self.pointers[PARENT], Raw), ("/updatedAt", Raw)])
 
     def without_value(self, _: Message) -> WithoutValue:
         """What a message without a value is."""
@@ -121,6 +127,33 @@ class Shape:
         """Return what is in clientId. Raises msgspec.DecodeError, RecursionError."""
         (found,) = self._client_lookup(message.value or b"")
         return None if found is UNSET else msgspec.json.decode(found)
+
+    def id_of_key(self, key: bytes | None) -> str:
+        """Return the id that a key is: its text."""
+        return key_text(key)
+
+    def place(self, message: Message) -> Place:
+        """Return the application and updatedAt. Raises msgspec.DecodeError, RecursionError."""
+        application, updated_at = self._place_lookup(message.value or b"")
+        return json_text(application), json_text(updated_at)
+
+
+def key_text(key: bytes | None) -> str:
+    """Return the text of a key; empty where it is not UTF-8."""
+    try:
+        return (key or b"").decode()
+    except UnicodeDecodeError:
+        return ""
+
+
+def json_text(value: Raw | UnsetType) -> str | None:
+    """Return the text that a JSON value is, or None where it is another value."""
+    if not isinstance(value, Raw):
+        return None
+    try:
+        return msgspec.json.decode(value, type=str)
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        return None
 
 
 TYPE_RULE: Final = "CREATE, UPDATE or DELETE, or 0, 1 or 2"

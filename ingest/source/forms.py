@@ -18,10 +18,13 @@ from ingest.source.envelope import (
     Envelope,
     EnvelopeError,
     Name,
+    Place,
     Reader,
     Shape,
     Shapes,
     WithoutValue,
+    json_text,
+    key_text,
 )
 from ingest.source.message import Message
 from ingest.source.unavailable import DEFAULT_PLACEHOLDER, Placeholder
@@ -38,8 +41,6 @@ _IDS: Final = ("id", PARENT)
 class Plain:
     """ingest.source.envelope.Reader of any JSON: the fields are where the declaration says.
     pointers: by the contract's names."""
-
-    key_is_id = True
 
     def __init__(self, declared: Declared) -> None:
         self.pointers: Mapping[str, str] = dict(declared.places)
@@ -65,6 +66,24 @@ class Plain:
 
     def _decoded_client(self, values: Mapping[str, Raw]) -> object:
         return msgspec.json.decode(values.get("clientId", _NULL))
+
+    def id_of_key(self, key: bytes | None) -> str:
+        """Return the id that a key is: its text."""
+        return key_text(key)
+
+    def place(self, message: Message) -> Place:
+        values = self._lookup(self._text(message))
+        return self._readable(PARENT, values), self._readable("updatedAt", values)
+
+    def _readable(self, name: str, values: Mapping[str, Raw]) -> str | None:
+        """Return the text of a field, or None where it is missing or breaks its rule."""
+        value = values.get(name)
+        if value is None or bytes(value) == _NULL:
+            return None
+        try:
+            return str(self._value(name, value))
+        except (msgspec.MsgspecError, EnvelopeError):
+            return None
 
     def _text(self, message: Message) -> bytes:
         """What the pointers are into."""
@@ -175,8 +194,6 @@ class Debezium(Plain):
     the event's; who deleted it is not known. A tombstone says nothing new.
     """
 
-    key_is_id = False  # it is an object
-
     def __init__(self, declared: Declared) -> None:
         super().__init__(declared)
         of_source = {
@@ -254,6 +271,27 @@ class Debezium(Plain):
         if isinstance(event.source, Raw) and bytes(event.source) != _NULL:
             values |= self._of_source(event.source)
         return self._decoded_client(values)
+
+    def place(self, message: Message) -> Place:
+        event, change, row = self._parts(message)
+        values = self._lookup(row)
+        application = self._readable(PARENT, values)
+        if isinstance(event.source, Raw) and bytes(event.source) != _NULL:
+            values |= self._of_source(event.source)
+        # The row of a deletion has the time of the change before it.
+        updated_at = None if change == "DELETE" else self._readable("updatedAt", values)
+        return application, updated_at
+
+    def id_of_key(self, key: bytes | None) -> str:
+        """Return the id that the key of an event names, with or without `schema` and `payload`;
+        empty where it names none."""
+        try:
+            event = _DECODER.decode(key or b"")
+            row = event.payload if isinstance(event.payload, Raw) else (key or b"")
+            id, _ = _named(self._lookup(row))
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+            return ""
+        return json_text(id) or ""
 
     def _parts(self, message: Message) -> tuple[_Event, str, Raw]:
         """The event, its type of change and its row."""

@@ -1,6 +1,7 @@
 """Finds which version a bad message is, as far as it says so. Pure."""
 
 import re
+from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
 
 import msgspec
@@ -8,7 +9,9 @@ from msgspec import UNSET, Raw, UnsetType
 
 from history.entities import BY_TOPIC
 from history.record import CLIENT_ID_LENGTH, ID_LENGTH, MAX_VERSION
-from ingest.source.envelope import EnvelopeError, Reader, Shapes
+from ingest.source import decode
+from ingest.source.envelope import PARENT, EnvelopeError, Reader, Shapes, json_text, key_text
+from ingest.source.envelope import Place as JsonPlace
 from ingest.source.forms import DECLARED
 from ingest.source.message import Message
 
@@ -26,11 +29,22 @@ class Named(NamedTuple):
     version: int | None
 
 
+class Place(NamedTuple):
+    """Where a version belongs in the history. application: the one that a message of a child names;
+    empty where it does not say, and for what is no child. updated_at: aware, UTC; None where it
+    cannot be read."""
+
+    application: str
+    updated_at: datetime | None
+
+
 class _Loose(msgspec.Struct):
-    """Two fields of the contract's envelope, whatever they are."""
+    """Four fields of the contract's envelope, whatever they are."""
 
     id: Raw | UnsetType = UNSET
     version: Raw | UnsetType = UNSET
+    product_instance_id: Raw | UnsetType = msgspec.field(default=UNSET, name=PARENT)
+    updated_at: Raw | UnsetType = msgspec.field(default=UNSET, name="updatedAt")
 
 
 class _OfService(msgspec.Struct):
@@ -39,6 +53,7 @@ class _OfService(msgspec.Struct):
 
 _SERVICE = msgspec.json.Decoder(_OfService)
 _DECODER = msgspec.json.Decoder(_Loose)
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def named(message: Message, shapes: Shapes = DECLARED) -> Named:
@@ -49,8 +64,37 @@ def named(message: Message, shapes: Shapes = DECLARED) -> Named:
         return Named("", "", None)
     shape = shapes.get(message.topic)
     id, version = _fields(message, shape)
-    key = message.key if shape is None or shape.key_is_id else None
-    return Named(entity.name, _id(id) or _key(key), _number(version))
+    key = key_text(message.key) if shape is None else shape.id_of_key(message.key)
+    return Named(entity.name, _id(id) or _fit(key), _number(version))
+
+
+def read_place(message: Message, shapes: Shapes = DECLARED) -> Place:
+    """Return where the version of a bad message belongs, as far as its JSON says so.
+
+    A message that is not JSON says neither: of its bytes nobody knows which are in the envelope.
+    """
+    entity = BY_TOPIC.get(message.topic)
+    if entity is None:
+        return Place("", None)
+    shape = shapes.get(message.topic)
+    try:
+        application, updated_at = _loose_place(message) if shape is None else shape.place(message)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, EnvelopeError):
+        return Place("", None)
+    named = _fit(application or "") if entity.parent is not None else ""
+    return Place(named, _moment(updated_at))
+
+
+def _loose_place(message: Message) -> JsonPlace:
+    loose = _DECODER.decode(message.value or b"")
+    return json_text(loose.product_instance_id), json_text(loose.updated_at)
+
+
+def _moment(text: str | None) -> datetime | None:
+    try:
+        return None if text is None else _EPOCH + timedelta(microseconds=decode.moment(text))
+    except (decode.Rejected, OverflowError):
+        return None
 
 
 def service(message: Message, shapes: Shapes = DECLARED) -> str:
@@ -84,17 +128,7 @@ def _fields(message: Message, shape: Reader | None) -> tuple[bytes, bytes]:
 
 
 def _id(text: bytes) -> str:
-    try:
-        return _fit(msgspec.json.decode(text, type=str)) if text else ""
-    except (msgspec.MsgspecError, UnicodeDecodeError):
-        return ""
-
-
-def _key(key: bytes | None) -> str:
-    try:
-        return _fit((key or b"").decode())
-    except UnicodeDecodeError:
-        return ""
+    return _fit(json_text(Raw(text)) or "") if text else ""
 
 
 def _fit(text: str, longest: int = ID_LENGTH) -> str:

@@ -11,7 +11,7 @@ from history.base import clock
 from ingest.source.client import Headers
 from ingest.source.decode import guess_day
 from ingest.source.message import Message, TopicPartition
-from ingest.source.names import named, service
+from ingest.source.names import named, read_place, service
 from ingest.store.batch import Claims, PartitionProgress, Reject
 from ingest.store.ledger import Connection
 
@@ -42,13 +42,14 @@ FIRST_PAUSE_SECONDS = 60
 
 _ADD = """
 INSERT INTO ingest_quarantine AS q (topic, topic_id, partition, "offset", timestamp, key, value,
-    headers, day, entity, entity_id, version, client_id, reason, detail, status, attempts,
-    first_seen, next_attempt, outcome)
+    headers, day, entity, entity_id, version, application, made_at, client_id, reason, detail,
+    status, attempts, first_seen, next_attempt, outcome)
 VALUES (%s, %s, %s, %s, CASE WHEN %s >= 0 THEN to_timestamp(%s / 1000.0) END, %s, %s,
-    %s, %s, %s, %s, %s, %s, %s, %s, 'new', 0, now(), now() + make_interval(secs => %s), '')
+    %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, 'new', 0, now(), now() + make_interval(secs => %s), '')
 ON CONFLICT (topic, topic_id, partition, "offset") DO UPDATE SET
     key = excluded.key, value = excluded.value, headers = excluded.headers,
     entity = excluded.entity, entity_id = excluded.entity_id, version = excluded.version,
+    application = excluded.application, made_at = excluded.made_at,
     client_id = excluded.client_id, reason = excluded.reason, detail = excluded.detail,
     first_reason = CASE WHEN q.status = 'resolved' THEN ''
         WHEN q.first_reason = '' AND q.reason <> excluded.reason THEN q.reason
@@ -94,6 +95,7 @@ def add(connection: Connection, rejects: Sequence[Reject], claims: Claims) -> No
                     Jsonb(to_json(message.headers)),
                     _day(message),
                     *named(message),
+                    *read_place(message),
                     service(message),
                     str(reject.reason),
                     storable_text(reject.detail),

@@ -369,7 +369,8 @@ def test_a_note_has_no_iso_dates_and_no_signs_of_masked_values(
 ) -> None:
     upto = datetime(2026, 11, 26, 22, 3, 5, tzinfo=UTC)
     known = Completeness(upto, 0, False, None, retention_start=T0, read_at=upto)
-    monkeypatch.setattr(complete_to, "read", lambda _entities: known)
+    read = complete_to.read_with_messages
+    monkeypatch.setattr(complete_to, "read_with_messages", lambda asked: (known, read(asked)[1]))
     support.cookies["annals_zone"] = "moscow"
     for number in range(2):
         hidden = token(b"key", "/phone", str(number))

@@ -22,7 +22,7 @@ from ingest.source.decode import (
     moment,
 )
 from ingest.source.message import Message
-from ingest.source.names import named
+from ingest.source.names import named, read_place
 from tests import fuzz
 from tests.messages import (
     CHILD,
@@ -307,3 +307,29 @@ def test_of_an_unknown_topic_nothing_is_known() -> None:
 
 def test_every_reason_has_words() -> None:
     assert set(REASONS) == {str(reason) for reason in Reason}
+
+
+@pytest.mark.parametrize(
+    "changes, application, made_at",
+    [
+        ({"productInstanceId": "A1", "version": "x"}, "A1", True),
+        ({"productInstanceId": "A1", "updatedAt": "never"}, "A1", False),
+        ({"productInstanceId": ""}, "", True),
+        ({"productInstanceId": 7}, "", True),
+        ({"productInstanceId": "x" * 33}, "", True),
+        ({"productInstanceId": "a\0b"}, "", True),
+        ({"productInstanceId": "A1", "updatedAt": 5}, "A1", False),
+        ({"productInstanceId": "A1", "updatedAt": "0001-01-01T00:00:00+23:59"}, "A1", False),
+    ],
+)
+def test_the_place_of_a_bad_child_is_read_as_far_as_it_says(
+    changes: dict[str, Any], application: str, made_at: bool
+) -> None:
+    place = read_place(Message(CHILD, 0, 0, -1, b"K1", value(**changes)))
+    assert (place.application, place.updated_at is not None) == (application, made_at)
+    assert read_place(Message(TOPIC, 0, 0, -1, b"K1", value(**changes))).application == ""
+
+
+def test_what_is_not_json_says_no_place_whatever_its_bytes_quote() -> None:
+    body = value(productInstanceId="A1")[:-5]
+    assert read_place(Message(CHILD, 0, 0, -1, b"K1", body)) == ("", None)

@@ -21,7 +21,7 @@ from ingest.source import names
 from ingest.source.decode import Decode, Rejected, Repeated, decode
 from ingest.source.envelope import Reader
 from ingest.source.message import Message
-from ingest.source.names import named
+from ingest.source.names import named, read_place
 
 WINDOW: Final = Window(date(1971, 1, 1), date(2100, 1, 1))
 CHILD: Final = BY_NAME["product-task"]
@@ -585,3 +585,23 @@ def test_mistakes_in_the_declaration(envelope: str, sentence: str, tmp_path: Pat
     with pytest.raises(ValueError, match=r'kind "task": .*envelope') as caught:
         kind(envelope, tmp_path)
     assert sentence in str(caught.value)
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_the_place_of_a_bad_message_is_read_from_each_envelope(form: str, tmp_path: Path) -> None:
+    text, parent, wrap = FORMS[form]
+    shapes = {TOPIC: reader(text, tmp_path, parent)}
+    made_at = datetime(2025, 7, 3, 11, 42, 48, 500_000, tzinfo=UTC)
+    assert read_place(wrap({**GOOD, "version": -1}), shapes) == ("A1", made_at)
+    assert read_place(wrap({**GOOD, "productInstanceId": "x" * 33}), shapes) == ("", made_at)
+    assert read_place(message(b"{no json"), shapes) == ("", None)
+
+
+@pytest.mark.parametrize(
+    "key", [b'{"task_id": "T1"}', b'{"schema": {}, "payload": {"task_id": "T1"}}']
+)
+def test_the_key_of_an_event_names_the_document_of_a_bad_value(key: bytes, tmp_path: Path) -> None:
+    shapes = {TOPIC: reader(DEBEZIUM, tmp_path, "/application_id")}
+    assert named(Message(TOPIC, 0, 0, -1, key, b"{no json"), shapes).id == "T1"
+    for other in (b"T1", b"[1]", b"\xff", b'{"other": 1}', None):
+        assert named(Message(TOPIC, 0, 0, -1, other, b"{no json"), shapes).id == ""

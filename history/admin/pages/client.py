@@ -16,7 +16,7 @@ from django.utils.translation import gettext as _
 
 from history import complete_to, masking, timeline
 from history.admin.pages.view import may_view_history
-from history.admin.parts import links
+from history.admin.parts import held, links
 from history.admin.parts.cards import CardBuilder
 from history.admin.parts.found import make_groups
 from history.admin.parts.headline import for_titles
@@ -51,6 +51,8 @@ def page(request: HttpRequest, reader: Reader) -> HttpResponse:
         results = timeline.search(for_titles(reader), number, MOST_APPLICATIONS) if number else None
     except BadParameterError:
         results = None
+    # Before the versions: what comes out of quarantine meanwhile is named and shown.
+    messages = timeline.open_messages(reader, results.found if results else [])
     groups = make_groups(reader, {number: results}) if results else []
     hits = groups[0].hits if groups else []
     found = [one.application for one in results.found if one.application] if results else []
@@ -75,6 +77,7 @@ def page(request: HttpRequest, reader: Reader) -> HttpResponse:
             "query": number,
             "hide_finder": not hits,
             "hits": hits,
+            "unstored": held.notice(messages, merged=True),
             "more": bool(results and (results.next_token or results.limited)),
             "cut": any(its.next_token for its in pages),
             "monday": monday.date(),

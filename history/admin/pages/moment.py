@@ -1,12 +1,17 @@
 """An application and its children as they were at a moment."""
 
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import TypeAlias
+
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.utils.translation import gettext as _
 
 from history import timeline
 from history.admin.pages.view import may_view_history
-from history.admin.parts import gaps, heads, links
+from history.admin.parts import gaps, heads, held, links, standing
 from history.admin.parts.cards import fields_of, title
 from history.admin.parts.change_rows import change_rows, ordered
 from history.admin.parts.clerk import activity
@@ -17,6 +22,7 @@ from history.admin.parts.values import members
 from history.base import clock
 from history.diff import Change
 from history.entities import root
+from history.held_messages import Quarantined
 from history.record import ChangeType
 from history.requests.worker_shares import expensive_view
 from history.timeline import (
@@ -27,6 +33,7 @@ from history.timeline import (
     Reader,
     Version,
 )
+from history.timeline.keys import Keys
 
 MOST_ROWS = 30  # of what differs in a part
 
@@ -70,7 +77,7 @@ def page(request: HttpRequest, reader: Reader, id: str) -> HttpResponse:
         "action": links.application_at(id),
         "now": not form.is_bound,
         "said": moment if compared else None,
-        "parts": [] if empty else _parts(found, today),
+        "parts": [] if empty else _parts(found, today, _held(request, reader, found, moment)),
         "later": _later(found, today),
         **activity.of_timeline(reader, root(), id, days, found.members),
         "hidden": 0 if empty else found.unread,
@@ -101,7 +108,22 @@ def _all(found: ApplicationState) -> tuple[Version, ...]:
     return (*own, *found.children, *found.deleted)
 
 
-def _parts(found: ApplicationState, today: ApplicationState | None) -> list[dict[str, object]]:
+# The messages that may have changed the state of each part, by kind and id.
+Held: TypeAlias = Mapping[tuple[str, str], Sequence[Quarantined]]
+
+
+def _held(request: HttpRequest, reader: Reader, found: ApplicationState, moment: datetime) -> Held:
+    messages = standing.of(request).messages(reader).messages
+    keys = {named: Keys(its) for named, its in found.members.items()}
+    its: defaultdict[tuple[str, str], list[Quarantined]] = defaultdict(list)
+    for each in timeline.open_at(messages, moment, keys):
+        its[each.entity, each.id].append(each)
+    return its
+
+
+def _parts(
+    found: ApplicationState, today: ApplicationState | None, messages: Held
+) -> list[dict[str, object]]:
     """today: what each is compared with; None where the page is of today."""
     room = Room()
     now = {(each.entity.name, each.id): each for each in _all(today)} if today else {}
@@ -110,18 +132,26 @@ def _parts(found: ApplicationState, today: ApplicationState | None) -> list[dict
         _part(each, room)
         | {"named": (each.entity.name, _name(each)) not in same}
         | _compared(each, now.get((each.entity.name, each.id)), room)
-        | _gap(found.following.get((each.entity, each.id)))
+        | _gap(
+            found.following.get((each.entity, each.id)),
+            messages.get((each.entity.name, each.id), ()),
+        )
         for each in _all(found)
     ]
 
 
-def _gap(following: Version | None) -> dict[str, object]:
-    """That versions are missing which may have come before the moment. following: the next one."""
-    if following is None:
+def _gap(following: Version | None, messages: Sequence[Quarantined]) -> dict[str, object]:
+    """That versions are missing, or in quarantine, which may have come before the moment.
+    following: the next one."""
+    came = list(gaps.came(following)) if following else []
+    told = following.came if following else {}
+    others = [each for each in messages if each.version is None or each.version not in told]
+    came += held.HTML.several(others, held.HTML.message, cut=False)
+    if following is None and not came:
         return {}
-    missing = gaps.text(following) or _("Not all versions are in the store")
+    missing = (gaps.text(following) if following else "") or _("Not all versions are in the store")
     said = _("{missing}: the state at this moment may have been different.")
-    return {"came": gaps.came(following), "gap": said.format(missing=missing)}
+    return {"came": came, "gap": said.format(missing=missing)}
 
 
 def _compared(version: Version, today: Version | None, room: Room) -> dict[str, object]:

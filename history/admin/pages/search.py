@@ -14,7 +14,7 @@ from django.utils.translation import gettext as _
 
 from history import complete_to, masking, timeline
 from history.admin.pages.view import may_view_history
-from history.admin.parts import gaps, links
+from history.admin.parts import held, links
 from history.admin.parts.cards import title
 from history.admin.parts.found import Group, key_title, make_groups
 from history.admin.parts.headline import CLIENT, for_titles
@@ -59,7 +59,7 @@ def page(request: HttpRequest, reader: Reader) -> HttpResponse:
             "found": any(group.hits for group in groups),
             "shown": sum(len(group.hits) for group in groups),
             "missing": missing,
-            "held": _held(missing),
+            "held_lines": _held(reader, missing),
             "in_old": _in_old(missing),
             "notes": notes,
             "more_url": _more(groups),
@@ -161,14 +161,11 @@ def _by_number(results: Mapping[str, Results]) -> str:
     return texts[0] if len(texts) == len(results) == 1 else ""
 
 
-def _held(missing: Sequence[str]) -> list[tuple[str, str, list[str]]]:
+def _held(reader: Reader, missing: Sequence[str]) -> list[tuple[str, str, list[str]]]:
     """Id, kind and sentences of what came, but could not be stored."""
     ids = [text for text in missing if storable(text)]
-    return [
-        (id, title(entity), said)
-        for entity in ENTITIES
-        for id, said in (gaps.held(entity, ids) if ids else {}).items()
-    ]
+    lines = held.of_unknown(reader, ENTITIES, ids) if ids else []
+    return [(id, title(entity), said) for id, entity, said in lines]
 
 
 def _in_old(missing: Sequence[str]) -> list[tuple[str, list[tuple[str, str]]]]:

@@ -6,7 +6,7 @@ from django.utils.translation import gettext as _
 
 from history import masking, timeline
 from history.admin.pages.view import may_view_history
-from history.admin.parts import heads, links
+from history.admin.parts import heads, held, links, standing
 from history.admin.parts.cards import CardBuilder, fields_of
 from history.admin.parts.change_rows import steps
 from history.admin.parts.clerk.take_away import as_file
@@ -52,7 +52,7 @@ def page(
                 name=_("version {n}").format(n=version),
                 then=not newest,
             ),
-            **_shown(request, found),
+            **_shown(request, reader, found),
             "hidden": _unmaskable(request, found),
             "twins": twins,
             "own_url": links.snapshot(entity, id, version, found.updated_at),
@@ -72,14 +72,15 @@ def page(
     )
 
 
-def _shown(request: HttpRequest, found: Version) -> dict[str, object]:
+def _shown(request: HttpRequest, reader: Reader, found: Version) -> dict[str, object]:
     """The JSON, or the version as on the timeline and its fields."""
     if request.GET.get("as") == "json":
         text = indented(found.snapshot)
         return {"json": coloured(text[:MOST_LETTERS]), "rest": max(0, len(text) - MOST_LETTERS)}
     address = links.timeline(found.entity, found.id)
     may = masking.holds(request.user, masking.UNMASK)
-    builder = CardBuilder(lambda each: links.with_maker(address, each, {}), unmask=may)
+    others = held.twins(standing.of(request).messages(reader))
+    builder = CardBuilder(lambda each: links.with_maker(address, each, {}), unmask=may, held=others)
     [card] = builder.build([found])
     document = found.data if isinstance(found.data, dict) and not card["snapshot"] else {}
     return {"card": card, "items": members(document, builder.fields(found), "", 1)}

@@ -9,9 +9,9 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.utils.translation import gettext as _
 
-from history import complete_to, masking, timeline
+from history import masking, timeline
 from history.admin.pages.view import may_view_history
-from history.admin.parts import gaps, heads, links
+from history.admin.parts import gaps, heads, held, links, standing
 from history.admin.parts.cards import CardBuilder, folded, title
 from history.admin.parts.clerk import activity, take_away
 from history.admin.parts.filter_form import FilterForm, by_name
@@ -76,13 +76,15 @@ def _answer(
         links.application(source.id) if source.whole else links.timeline(source.entity, source.id)
     )
     if (as_file := take_away.AS in request.GET) and not notes:
-        return _file(request, source, form, found, newest)
+        return _file(request, reader, source, form, found, newest)
+    messages = standing.of(request).messages(reader)
     cards = CardBuilder(
         newest=(newest.version, newest.updated_at) if newest else None,
         merged=source.whole,
         maker_filter=lambda version: links.with_maker(address, version, kept),
         path=form.filters().path,
         unmask=masking.holds(request.user, masking.UNMASK),
+        held=held.twins(messages),
         twice=timeline.given_twice(
             reader, found.versions, whole=plain and found.next_token is None
         ),
@@ -112,6 +114,7 @@ def _answer(
             ],
             "chips": form.chips(address),
             "files": [] if wrong or found is NOTHING else take_away.links(address, kept, token),
+            "above": held.above(messages, found.versions, merged=source.whole) if plain else [],
             "groups": folded(cards.build(found.versions)),
             "newer_poll": _poll(source, found) if plain else "",
             **(_picture(reader, source, address, members) if token is None else {}),
@@ -141,6 +144,7 @@ def _picture(
 
 def _file(
     request: HttpRequest,
+    reader: Reader,
     source: ShownTimeline,
     form: FilterForm,
     found: Page,
@@ -148,13 +152,15 @@ def _file(
 ) -> HttpResponse:
     """The page as a file, masked as the page."""
     address = request.path
-    known = complete_to.read(PARTS if source.whole else [source.entity])
+    known = standing.of(request)
+    messages = known.messages(reader)
     taken = take_away.Taken(
         f"{source.entity.name}-{source.id}",
         f"{title(source.entity)} {source.id} {headline(newest.data) if newest else ''}".rstrip(),
-        take_away.head(request, form.chips(address), found, known),
+        take_away.head(request, form.chips(address), found, known.complete, messages),
         found.versions,
         form.filters().path,
+        messages,
     )
     return take_away.answer(taken, request.GET[take_away.AS])
 

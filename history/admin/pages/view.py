@@ -1,6 +1,6 @@
 """What all pages about documents do: who may open them, and why a document is not there."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import wraps
 from typing import Any, Concatenate, ParamSpec
@@ -11,8 +11,8 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.utils.translation import gettext as _
 
-from history import complete_to, timeline, trace
-from history.admin.parts import gaps, heads
+from history import timeline, trace
+from history.admin.parts import gaps, heads, held, standing
 from history.admin.parts.cards import title
 from history.admin.parts.headline import for_titles
 from history.admin.site.access import PERMISSION
@@ -42,16 +42,22 @@ def may_view_history(
             raise PermissionDenied
         try:
             reader = timeline.of_request(request.user, accesses.of(request))
+            if place := _place(kwargs):
+                standing.read(request, *place)
             try:
                 return view(request, reader, *args, **kwargs)
             except timeline.NotFoundError as error:
-                place: dict[str, Any] = {**kwargs}
-                entity = place.get("entity") or root()
-                return _not_found(request, reader, entity, place["id"], error)
+                entity, id = _place(kwargs) or (None, "")
+                return _not_found(request, reader, entity or root(), id, error)
         except (NeedToKnowError, RuleFailedError) as error:
             return _refused(request, error)
 
     return checked
+
+
+def _place(address: Mapping[str, Any]) -> tuple[Entity | None, str] | None:
+    """Return the document that an address names, or an application (None and its id)."""
+    return (address.get("entity"), address["id"]) if "id" in address else None
 
 
 def _refused(request: HttpRequest, error: NeedToKnowError | RuleFailedError) -> HttpResponse:
@@ -87,16 +93,16 @@ def _not_found(
             "The store has nothing with this id in the days that are kept. Check the id; "
             "it may also be of another kind of entity."
         )
-        fate = gaps.held(entity, [id]).get(id, ()) if storable(id) else ()
-        archive = reader.open_archive()
-        if archive and storable(id) and archive.may_have(entity, id):
+        lines = held.of_unknown(reader, [entity], [id]) if storable(id) else []
+        fate = [text for _id, _entity, its in lines for text in its]
+        if storable(id) and reader.may_be_archived(entity, id):
             why += " " + _("It may be in the archive.") + " " + gaps.ask_archive()
     return render(
         request,
         "history/missing.html",
         {
             **admin.site.each_context(request),
-            "complete": complete_to.read([entity]),
+            "complete": standing.of(request).complete,
             **head,
             "query": id,
             "why": why,

@@ -33,7 +33,8 @@ class CardBuilder:
     versions of who made one. merged: several entities on one page. newest: number and time of the
     version that each card offers to compare with. path: of the filter that is used. twice: the
     numbers that were given twice. titles: of the applications of the page by id, where there are
-    several. unmask: whether masked values are links to where they are shown."""
+    several. unmask: whether masked values are links to where they are shown. held: sentences on
+    other messages with the number of a version, by kind, id and number."""
 
     maker_filter: Callable[[Version], str]
     merged: bool = False
@@ -43,6 +44,7 @@ class CardBuilder:
     room: Room = field(default_factory=Room)
     titles: Mapping[str, str] = field(default_factory=dict)
     unmask: bool = False
+    held: Mapping[tuple[str, str, int], Sequence[str]] = field(default_factory=dict)
 
     def build(self, versions: Sequence[Version]) -> list[dict[str, object]]:
         """The cards, in order: MOST_ROWS rows in all, OPEN_ROWS in each."""
@@ -89,6 +91,7 @@ class CardBuilder:
             "snapshot": _snapshot(version, self.fields(version)),
             "note": older_text(version),
             "came": gaps.came(version),
+            "held": self.held.get((entity.name, id, number), ()),
             "gap": gaps.text(version),
             "gap_links": gaps.to_pages(version),
             "older_link": gaps.to_older(version),
@@ -140,7 +143,7 @@ def folded(cards: Sequence[dict[str, object]]) -> list[dict[str, object]]:
 
 
 def _quiet(card: Mapping[str, object]) -> bool:
-    said = ("rows", "snapshot", "hidden", "note", "gap", "gap_links", "came", "twins_url")
+    said = ("rows", "snapshot", "hidden", "note", "gap", "gap_links", "came", "twins_url", "held")
     return card["kind"] == "updated" and not any(card[each] for each in said)
 
 

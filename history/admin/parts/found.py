@@ -6,11 +6,12 @@ from datetime import datetime
 from operator import attrgetter
 
 from history import timeline
-from history.admin.parts import links
+from history.admin.parts import held, links
 from history.admin.parts.cards import fields_of, title
 from history.admin.parts.headline import ROLE, for_titles, headline, status
 from history.documents.exactjson import Json
 from history.entities import ENTITIES, Entity
+from history.held_messages import OpenMessages
 from history.record import ChangeType
 from history.timeline import Found, Reader, Results
 from history.versions import Named
@@ -41,10 +42,11 @@ def make_groups(reader: Reader, found: Mapping[str, Results]) -> list[Group]:
     wanted |= {(each.entity, each.id) for each in every if _bare(each)}
     documents = timeline.documents(for_titles(reader), wanted)
     latest = reader.newest_children({each.id for each in every if each.entity.root})
+    messages = timeline.open_messages(reader, every)
     return [
         Group(
             text,
-            [_hit(each, documents) for each in _by_change(results.found, latest)],
+            [_hit(each, documents, messages) for each in _by_change(results.found, latest)],
             results.next_token,
             results.limited,
         )
@@ -71,10 +73,10 @@ def _by_change(found: Sequence[Found], latest: Mapping[str, datetime]) -> list[F
     return sorted(moved, key=attrgetter("position"))
 
 
-def _hit(one: Found, documents: Mapping[Named, Json]) -> dict[str, object]:
-    """One found entity. key: label of the business key it was found by, empty for its id.
-    carriers: text and address of the children with the key. application_url: of a child, else
-    empty."""
+def _hit(one: Found, documents: Mapping[Named, Json], messages: OpenMessages) -> dict[str, object]:
+    """One found entity. held: how many of its changes are in quarantine, in words. key: label of
+    the business key it was found by, empty for its id. carriers: text and address of the children
+    with the key. application_url: of a child, else empty."""
     data = documents.get((one.entity, one.id)) if _bare(one) else one.data
     application = one.application if one.entity.parent is not None else None
     return {
@@ -85,6 +87,7 @@ def _hit(one: Found, documents: Mapping[Named, Json]) -> dict[str, object]:
         "key": "" if one.key == BY_ID else key_title(one.carriers[0][0], one.key),
         "carriers": [_link(each, documents[each]) for each in one.carriers if each in documents],
         "deleted": one.type is ChangeType.DELETE,
+        "held": held.mark(timeline.held_of(one.named, messages)),
         "url": links.landing(one.entity, one.id),
         "application_url": links.application(application) if application else "",
         "updated_at": one.updated_at,

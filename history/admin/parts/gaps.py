@@ -1,6 +1,6 @@
 """What the screens say of missing versions: which came, which never did, the page of each."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from datetime import datetime
 from typing import NamedTuple
 
@@ -9,11 +9,10 @@ from django.utils.html import format_html
 from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 
-from history import quarantined, trace
+from history import trace
 from history.admin.parts import links
 from history.base.moments import day, when
 from history.entities import Entity
-from history.record import MAX_VERSION
 from history.timeline import Absence, Version
 from history.timeline.absence import kept_from
 from history.trace import Fate
@@ -46,19 +45,6 @@ def came(version: Version, say: Callable[[Fate], list[str]] = said) -> list[str]
         )
         found.append(text.format(n=more))
     return found
-
-
-def held(entity: Entity, ids: Iterable[str]) -> dict[str, list[str]]:
-    """The sentences on what came of documents of which the store has nothing, by id."""
-    found = quarantined.of_versions(entity, [(id, 0, MAX_VERSION) for id in ids])
-    return {
-        id: [
-            text
-            for each in list(its.values())[:MOST]
-            for text in said(trace.quarantined_fate(each))
-        ]
-        for id, its in found.items()
-    }
 
 
 def asked(at: datetime) -> str:

@@ -7,12 +7,12 @@ from django.contrib import admin
 from django.http import HttpRequest
 from django.utils.translation import gettext as _
 
-from history import complete_to, masking, timeline
-from history.admin.parts import links
+from history import masking, timeline
+from history.admin.parts import held, links, standing
 from history.admin.parts.cards import fields_of, title
 from history.admin.parts.headline import CLIENT, for_titles, headline, shared, status
 from history.documents.exactjson import Json
-from history.entities import BY_NAME, CHILDREN, PARTS, Entity, root
+from history.entities import BY_NAME, CHILDREN, Entity, root
 from history.record import ChangeType
 from history.timeline import (
     ApplicationState,
@@ -48,15 +48,17 @@ def context(
     kind = title(entity)
     tabs = _tabs(entity, id, tab)
     facts = _facts(reader, newest, last or newest) if newest else {}
-    now = _status(today) if today else ""
-    if then and newest and now != _status(newest):
-        facts |= {"then": True, "now": now}
+    status_now = _status(today) if today else ""
+    if then and newest and status_now != _status(newest):
+        facts |= {"then": True, "now": status_now}
     if last:
         facts["changed"] = title(last.entity)
+    now, merged = standing.of(request), tab in ("whole", "at")
     called = facts.get("title") or f"{kind} {id}"
     return {
         **admin.site.each_context(request),
-        "complete": complete_to.read(PARTS if tab in ("whole", "at") else [entity]),
+        "complete": now.complete,
+        "unstored": held.notice(now.messages(reader), merged=merged),
         "title": f"{called} · {name or next(text for text, _, shown in tabs if shown)}",
         "subject": {
             "id": id,

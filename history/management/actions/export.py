@@ -7,20 +7,20 @@ import sys
 import time
 from collections.abc import Sequence
 from dataclasses import replace
-from datetime import date
+from datetime import date, timedelta
 from typing import Any
 
 from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError
 
-from history import masking
+from history import masking, quarantined
 from history.archive.store import Store
 from history.base.error_text import describe
 from history.base.signals import NotJournaledError, begins
 from history.base.table import counted
 from history.documents.exactjson import dumps
 from history.entities import BY_NAME, Entity
-from history.export.days import Day, choose
+from history.export.days import Day, Missing, choose
 from history.export.run import FAILURES, Export, to_directory, to_stream
 from history.failure.sentences import known
 from history.management.progress import progress
@@ -42,12 +42,15 @@ def run(command: BaseCommand, **options: Any) -> None:
             _refuse_nothing(entity, options["from"], options["to"])
         mask = _mask(entity, options["unmasked"])
         export = Export(entity, store, options["format"], mask)
+        # Before the rows: what comes out of quarantine meanwhile is named, and may be in the files.
+        held = quarantined.count_open_messages(entity, *_span(days, missing))
         begins.send(type(command), entity=entity, days=days, options=options)
         done = _export(command, export, days, options)
     except BrokenPipeError:
         raise  # the reader of standard output has left
     except (*FAILURES, NotJournaledError) as error:
         raise CommandError(f"the export failed: {_why(error)}", returncode=2) from error
+    done["quarantined"] = held
     done["seconds"] = round(time.monotonic() - begun, 3)
     done["missing"] = [
         {"first": str(each.first), "last": str(each.last), "why": each.why} for each in missing
@@ -60,10 +63,22 @@ def run(command: BaseCommand, **options: Any) -> None:
         _print(command, done)
         for each in missing:
             command.stderr.write(f"{entity.table} not exported: {each}")
+        if held:
+            command.stderr.write(
+                f"{entity.table} is not whole: {counted(held, 'message', 'messages')} of these days"
+                " came and could not be stored; `annals quarantine list` has them."
+            )
     if done["failed"]:
         sys.exit(2)
     if missing:
         sys.exit(1)
+
+
+def _span(days: Sequence[Day], missing: Sequence[Missing]) -> tuple[date | None, date | None]:
+    """Return the first of the days, and the day after the last one; None where there is no day."""
+    firsts = [*(day.day for day in days), *(each.first for each in missing)]
+    lasts = [*(day.day for day in days), *(each.last for each in missing)]
+    return min(firsts, default=None), max(lasts) + timedelta(days=1) if lasts else None
 
 
 def _refuse_nothing(entity: Entity, since: date | None, until: date | None) -> None:

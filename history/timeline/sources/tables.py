@@ -270,6 +270,22 @@ def newest_children(applications: Collection[str]) -> dict[str, datetime]:
     return latest
 
 
+_CHILDREN = """
+    SELECT DISTINCT id, product_instance_id FROM {table} WHERE product_instance_id = ANY(%(ids)s)
+"""
+
+
+def children(applications: Collection[str]) -> dict[Named, set[str]]:
+    """Return every child that names one of these applications in any version, with the applications
+    of these that it names."""
+    found: dict[Named, set[str]] = {}
+    asked = [(sql(_CHILDREN, entity), {"ids": list(applications)}) for entity in CHILDREN]
+    for entity, rows in zip(CHILDREN, statements.together(asked), strict=True):
+        for id, application in rows:
+            found.setdefault((entity, id), set()).add(application)
+    return found
+
+
 # Only keys are sorted. The type first: PostgreSQL need not read the document where it is no DELETE.
 # The newest version of a block is its row, and has a document.
 _NEWEST_DOCUMENTS = """

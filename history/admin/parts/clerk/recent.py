@@ -8,17 +8,17 @@ from typing import Any
 from django.http import HttpRequest
 
 from history import timeline
-from history.admin.parts import heads, links
+from history.admin.parts import heads, held, links
 from history.admin.parts.cards import fields_of, kind_text, title
 from history.admin.parts.clerk import sentences
 from history.admin.parts.found import make_groups
 from history.admin.parts.headline import for_titles, headline, status
 from history.base import clock
 from history.base.signals import looks_back
-from history.entities import BY_NAME
+from history.entities import BY_NAME, ENTITIES
 from history.need_to_know import NeedToKnowError, RuleFailedError
 from history.requests import accesses
-from history.timeline import Include, Reader, Version
+from history.timeline import Include, OpenQuestion, Reader, Version
 from history.versions import Named
 
 MOST = 6  # that have a line; the others are links
@@ -40,12 +40,15 @@ def of_login(request: HttpRequest) -> dict[str, object]:
     shown = timeline.visible(reader, before)
     documents = timeline.documents(reader, [*last, *shown])
     deleted = timeline.without_document(reader, [*last])
+    applications = [id for entity, id in last if entity.root]
+    messages = reader.ask_open_messages(OpenQuestion(ENTITIES, list(last), applications))
     recent = [
         {
             "id": id,
             "kind": title(entity),
             "url": links.landing(entity, id),
             "title": headline(documents.get((entity, id))),
+            "held": held.mark(timeline.held_of((entity, id), messages)),
             "status": ""
             if (entity, id) in deleted
             else status(documents.get((entity, id)), fields_of(entity)),

@@ -15,6 +15,7 @@ from django.utils.text import get_valid_filename
 from django.utils.translation import gettext as _
 from django.utils.translation import pgettext
 
+from history.admin.parts import gaps, held
 from history.admin.parts.cards import kind_text, title
 from history.admin.parts.change_rows import ChangeRow
 from history.admin.parts.clerk import sentences
@@ -22,23 +23,29 @@ from history.admin.parts.links import PAGE
 from history.base.plain_text import no_formula
 from history.complete_to import Completeness
 from history.documents.exactjson import dumps
+from history.entities import BY_NAME
+from history.held_messages import OpenMessages, Quarantined
 from history.timeline import Page, Version
 
 AS: Final = "as"
 FILES: Final = ("csv", "xlsx", "json")
 MOST_LETTERS: Final = 32_767  # of a cell
+MOST_HELD: Final = 100  # messages in quarantine that have a row
+PLAIN: Final = held.Words(str.format, sentences.moment)
 
 
 @dataclass(frozen=True, slots=True)
 class Taken:
     """name: of the file; title: of what it is about. head: name and value of each line that says
-    what the file is. path: of the filter, if one is used: nothing else is said of the versions."""
+    what the file is. path: of the filter, if one is used: nothing else is said of the versions.
+    held: the messages in quarantine about what the file is about."""
 
     name: str
     title: str
     head: Sequence[tuple[str, str]]
     versions: Sequence[Version]
     path: str | None
+    held: OpenMessages
 
 
 def answer(taken: Taken, form: str) -> HttpResponse:
@@ -58,9 +65,14 @@ def as_file(response: HttpResponse, name: str) -> HttpResponse:
 
 
 def head(
-    request: HttpRequest, chips: Sequence[tuple[str, str, str]], page: Page, known: Completeness
+    request: HttpRequest,
+    chips: Sequence[tuple[str, str, str]],
+    page: Page,
+    known: Completeness,
+    messages: OpenMessages,
 ) -> list[tuple[str, str]]:
-    """Address, filter, zone, completeness, and whether older versions follow."""
+    """Address, filter, zone, up to when everything was read, what of it is not stored, and whether
+    older versions follow."""
     asked = request.GET.copy()
     asked.pop(AS, None)
     address = request.build_absolute_uri(f"{request.path}?{asked.urlencode()}".rstrip("?"))
@@ -70,13 +82,22 @@ def head(
     upto = moment and (
         f"{timezone.localtime(moment):%Y-%m-%d %H:%M:%S}" if data else sentences.moment(moment)
     )
+    lacking = _held_text(messages)
     return [
         (_("Address"), address),
         (_("Filter"), conditions or _("none")),
         (_("Time zone"), timezone.get_current_timezone_name()),
-        (_("Complete up to"), upto or "?"),
+        (_("Everything read up to") if lacking else _("Complete up to"), upto or "?"),
+        *([(_("In quarantine, not in this file"), lacking)] if lacking else []),
         (pgettext("count", "Versions"), _older(page)),
     ]
+
+
+def _held_text(messages: OpenMessages) -> str:
+    """Return what the screen says of the messages, in one line."""
+    merged = len({(each.entity, each.id) for each in messages.messages}) > 1
+    said = held.notice(messages, merged=merged, words=PLAIN)
+    return " ".join(filter(None, [said.headline, *said.sentences, said.nameless]))
 
 
 def _older(page: Page) -> str:
@@ -93,7 +114,19 @@ def links(address: str, kept: Mapping[str, str], token: str | None) -> list[tupl
 
 def _rows(taken: Taken) -> Iterator[dict[str, str]]:
     """A row for each change, as on the screen; one for a version without, and one below it for
-    those that are missing before it."""
+    those that are missing before it. First one for each message in quarantine that no such row
+    names."""
+    names = [_("Time"), _("Kind"), _("Id"), _("Version"), _("What happened"), _("Person")]
+    names += [_("Service"), _("Field"), _("Was"), _("Became")]
+    for message in _untold(taken)[:MOST_HELD]:
+        at = message.made_at and timezone.localtime(message.made_at)
+        yield dict.fromkeys(names, "") | {
+            _("Time"): at.isoformat(sep=" ", timespec="seconds") if at else "",
+            _("Kind"): title(BY_NAME[message.entity]),
+            _("Id"): message.id,
+            _("Version"): "" if message.version is None else str(message.version),
+            _("What happened"): PLAIN.message(message),
+        }
     for version in taken.versions:
         at = timezone.localtime(version.updated_at)
         row = {
@@ -116,6 +149,17 @@ def _rows(taken: Taken) -> Iterator[dict[str, str]]:
         if lost := sentences.missing(version):
             about = {name: row[name] for name in (_("Kind"), _("Id"))}
             yield dict.fromkeys(row, "") | about | {_("What happened"): lost}
+
+
+def _untold(taken: Taken) -> Sequence[Quarantined]:
+    """Return the messages in quarantine that nothing on the shown versions names."""
+    told = {
+        (version.entity.name, version.id, number)
+        for version in taken.versions
+        for number in list(version.came)[: gaps.MOST]
+    }
+    messages = taken.held.messages
+    return [each for each in messages if (each.entity, each.id, each.version) not in told]
 
 
 def _csv(taken: Taken) -> tuple[str, str]:

@@ -1,0 +1,41 @@
+"""Fills the columns of 0011_open_messages in the rows of earlier releases that are still open."""
+
+from django.db import migrations
+
+ROWS = 100
+
+
+def fill(apps, schema_editor):
+    """Fill ROWS rows at a time: each may hold a large message."""
+    from ingest.source.message import Message
+    from ingest.source.names import read_place
+    from ingest.store.rejects import from_json
+
+    rows = apps.get_model("ingest", "Quarantined").objects.using(schema_editor.connection.alias)
+    found, after = ROWS, 0
+    while found == ROWS:
+        found = 0
+        open_rows = rows.filter(status__in=["new", "retrying", "failed"], id__gt=after)
+        for row in open_rows.order_by("id")[:ROWS]:
+            found, after = found + 1, row.id
+            key, value = (each if each is None else bytes(each) for each in (row.key, row.value))
+            message = Message(
+                row.topic, row.partition, row.offset, -1, key, value, from_json(row.headers)
+            )
+            application, made_at = read_place(message)
+            if application or made_at:
+                rows.filter(id=row.id).update(application=application, made_at=made_at)
+
+
+class Migration(migrations.Migration):
+
+    # Each row is a transaction of its own: consumers write the same table meanwhile.
+    atomic = False
+
+    dependencies = [
+        ('ingest', '0011_open_messages'),
+    ]
+
+    operations = [
+        migrations.RunPython(fill, migrations.RunPython.noop),
+    ]

@@ -1,0 +1,192 @@
+"""What is in quarantine, or in the archive, is told of a document only to those who may open it. Of
+a document that nobody can be asked about, readers under need-to-know learn what they learn of one
+that never was: the same bytes."""
+
+import re
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from django.test import Client
+
+from history.entities import BY_NAME, ROOT, Entity
+from history.record import ChangeType
+from tests.access.test_masking_properties import addresses, leaks, login, whole_answer
+from tests.access.test_need_to_know import people, ruled
+from tests.db.noted import held
+from tests.db.store import Store, minute
+
+__all__ = ["people", "ruled"]
+
+TASK = BY_NAME["product-task"]
+PERSON = BY_NAME["participant-role"]
+# As long as the ids that are in quarantine.
+ABSENT = "Z00"
+VERSION = 4711
+_offsets = iter(range(1_000_000))
+
+
+def hold(entity: Entity, id: str, version: int | None = VERSION, application: str = "") -> None:
+    """Put a message into quarantine."""
+    held(
+        topic=entity.topics[0], offset=next(_offsets), entity=entity.name, entity_id=id,
+        version=version, application=application, made_at=minute(7), first_seen=minute(8),
+    )  # fmt: skip
+
+
+def questions(entity: Entity, id: str) -> Iterator[str]:
+    """All calls and pages that take an id."""
+    yield from addresses(entity, id, [0, VERSION], ["/rate"])
+    yield f"/api/v1/trace?entity={entity.name}&id={id}&version={VERSION}"
+    yield f"/api/v1/trace?entity={entity.name}&id={id}&version=0"
+    yield f"/api/v1/history/{entity.name}/{id}?archive=true"
+    yield f"/api/v1/history/{entity.name}/{id}?to=2001-01-01"
+    yield f"/admin/client/?q={id}"
+    yield f"/admin/history/{entity.name}/{id}/?as=csv"
+    yield f"/admin/history/{entity.name}/{id}/newer/?since=2026-01-01T00:00:00Z"
+    yield f"/admin/history/?q={id} A1"
+
+
+def answer(client: Client, address: str, id: str) -> bytes:
+    """An answer without what differs in any two: the id, the request's own id, its time, its
+    tokens."""
+    found = whole_answer(client, address)
+    for pattern in (
+        rb"'X-Request-ID': '\w+'",
+        rb'"requestId":"\w+"',
+        rb"csrfmiddlewaretoken.{1,90}",
+        rb'"(completeTo|lagSeconds|retentionStart)":[^,}]*',
+        rb"<time[^>]*>[^<]*</time>",
+        rb"'Content-Length': '\d+'",
+        rb"'Expires': '[^']*'",
+        rb' d="M[^"]*"',
+    ):
+        found = re.sub(pattern, b"", found)
+    return found.replace(id.encode(), b"<id>")
+
+
+# What nobody can be asked about, and what the rule hides: entity, id, and how it comes there.
+HIDDEN: dict[str, tuple[Entity, Callable[[str], None]]] = {
+    "an application of which only quarantined versions came": (ROOT, lambda id: hold(ROOT, id)),
+    "one whose version cannot be read": (ROOT, lambda id: hold(ROOT, id, None)),
+    "a child that names a hidden application": (
+        TASK,
+        lambda id: hold(TASK, id, application="V1"),
+    ),
+    "a child that names no application": (TASK, lambda id: hold(TASK, id)),
+    "a child that names an application without a document": (
+        TASK,
+        lambda id: hold(TASK, id, application="NO-ROOT"),
+    ),
+    "an application that only a quarantined child names": (
+        ROOT,
+        lambda id: hold(TASK, "T99", application=id),
+    ),
+}
+
+
+@pytest.mark.parametrize("rule", ["not_vip", "counted"])
+@pytest.mark.parametrize("what", HIDDEN)
+def test_what_only_the_quarantine_knows_is_answered_as_what_never_was(
+    what: str, rule: str, people: Store, ruled: Any
+) -> None:
+    entity, come = HIDDEN[what]
+    client = login("support")
+    if rule == "counted":  # it opens everything, without a look at the document
+        people.add("V1", 2, "null", 3, type=ChangeType.DELETE)
+        if "a child that names a hidden" in what:
+            pytest.skip("nothing is hidden")
+    ruled(rule)
+    for hidden in questions(entity, "H00"):
+        absent = hidden.replace("H00", ABSENT)
+        before = answer(client, absent, ABSENT)
+        assert answer(client, hidden, "H00") == before, hidden
+    come("H00")
+    for hidden in questions(entity, "H00"):
+        absent = hidden.replace("H00", ABSENT)
+        assert answer(client, hidden, "H00") == answer(client, absent, ABSENT), hidden
+
+
+@pytest.mark.parametrize("what", HIDDEN)
+def test_without_a_rule_it_is_told(what: str, people: Store) -> None:
+    """The test above asks the right questions."""
+    entity, come = HIDDEN[what]
+    come("H00")
+    client = login("support")
+    page = whole_answer(client, f"/admin/history/{entity.name}/H00/")
+    searched = whole_answer(client, "/admin/history/?q=H00")
+    for each in (page, searched):
+        assert "карантин".encode() in each
+
+
+def test_the_search_does_not_tell_of_a_hidden_application(people: Store, ruled: Any) -> None:
+    hold(ROOT, "V1")
+    hold(PERSON, "P9", application="V1")
+    ruled("not_vip")
+    client = login("support")
+    for page in ("/api/v1/search?q=", "/admin/history/?q="):
+        for id in ("V1", "P9"):
+            assert answer(client, page + id, id) == answer(client, page + ABSENT, ABSENT)
+    reader = login("underwriter")
+    assert str(VERSION).encode() in whole_answer(reader, "/admin/history/product-instance/V1/")
+
+
+def test_messages_of_a_hidden_application_are_not_named_on_the_page_of_another(
+    people: Store, ruled: Any
+) -> None:
+    """A child of A1 whose message names V1; and a child of V1 whose message names A1."""
+    hold(PERSON, "P1", 4711, application="V1")
+    hold(PERSON, "P9", 4712, application="A1")
+    hold(TASK, "T9", 4713, application="A1")
+    ruled("not_vip")
+    pages = [
+        "/api/v1/applications/A1/history",
+        "/api/v1/applications/A1/at?time=2099-01-01",
+        "/admin/applications/A1/",
+        "/admin/at/A1/",
+        "/admin/applications/A1/?as=csv",
+        "/admin/client/?q=77-0001",
+        "/api/v1/history/participant-role/P1",
+        "/admin/history/participant-role/P1/",
+        "/api/v1/trace?entity=participant-role&id=P1&version=4711",
+    ]
+    support, underwriter = login("support"), login("underwriter")
+    for page in pages:
+        found = whole_answer(support, page)
+        assert found.startswith(b"200"), page
+        asked = {"4711"} - {page.rpartition("=")[2]}
+        assert not leaks(found, asked | {"4712", "P9"}), page
+    assert b"4713" in whole_answer(support, pages[0])
+    assert b"4711" in whole_answer(underwriter, pages[0])
+    assert b"4712" in whole_answer(underwriter, pages[0])
+
+
+def test_an_application_with_children_only_tells_its_messages_to_whom_it_is_open(
+    people: Store, ruled: Any
+) -> None:
+    """Its CREATE is in quarantine, as when a service begins to send bad messages."""
+    people.add("P7", 0, {"fullName": "x"}, 2, entity=PERSON, application="NEW")
+    hold(ROOT, "NEW")
+    ruled("counted")
+    client = login("support")
+    assert b"4711" in whole_answer(client, "/api/v1/applications/NEW/history")
+    assert b"4711" in whole_answer(client, "/admin/applications/NEW/")
+
+
+def test_what_the_archive_may_have_is_not_told_of_what_nobody_can_be_asked_about(
+    people: Store, ruled: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Archive:
+        def may_have(self, _entity: Entity, id: str) -> bool:
+            return id == "H00"
+
+        def oldest_day(self, _entity: Entity) -> None:
+            return None
+
+    monkeypatch.setattr("history.timeline.readers.archive.configured", Archive)
+    client = login("support")
+    page = "/admin/history/product-instance/H00/"
+    assert "архив".encode() in whole_answer(client, page)
+    ruled("not_vip")
+    absent = page.replace("H00", ABSENT)
+    assert answer(client, page, "H00") == answer(client, absent, ABSENT)

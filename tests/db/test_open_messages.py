@@ -1,0 +1,300 @@
+"""What came about a document and is in quarantine is named wherever the document is shown: above,
+between and below the stored versions, and at an unknown place."""
+
+import json
+import re
+from collections.abc import Iterator
+from datetime import timedelta
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import pytest
+from django.apps import apps
+from django.contrib.auth.models import User
+from django.db import connection
+from django.test import Client
+
+from history.base import clock
+from history.entities import BY_NAME, PARTS, ROOT
+from ingest.models import Quarantined
+from ingest.source.message import Message
+from ingest.store.session import connect
+from tests.db.commands import printed
+from tests.db.ingested import CHILD_SOURCE, Ingested
+from tests.db.noted import ledger_row
+from tests.db.screens import text
+from tests.db.store import queries
+from tests.messages import CHILD, NOW, TOPIC, value
+
+TASK = BY_NAME["product-task"]
+API = "/api/v1"
+OF_A1 = f"{API}/history/product-instance/A1"
+PAGE = "/admin/history/product-instance/A1/"
+SOON = quote((NOW + timedelta(hours=1)).isoformat())
+# Whatever shows the document, in the API and on the screens.
+CALLS = [
+    OF_A1,
+    f"{OF_A1}?author=nobody",
+    f"{OF_A1}/versions",
+    f"{OF_A1}/versions/1",
+    f"{OF_A1}/compare?from=1&to=3",
+    f"{OF_A1}/at?time={SOON}",
+    f"{OF_A1}/fields?path=/rate",
+    f"{OF_A1}/blame",
+    f"{API}/applications/A1/history",
+    f"{API}/applications/A1/at?time={SOON}",
+]
+PAGES = [
+    PAGE,
+    f"{PAGE}?author=nobody",
+    f"{PAGE}versions/1/",
+    f"{PAGE}versions/1/?as=json",
+    f"{PAGE}compare/?from=1&to=3",
+    f"{PAGE}state/",
+    f"{PAGE}field/?path=/rate",
+    "/admin/applications/A1/",
+    "/admin/at/A1/",
+    f"{PAGE}?as=csv",
+    f"{PAGE}?as=json",
+    f"{PAGE}?as=note",
+    "/admin/applications/A1/?as=csv",
+]
+
+
+def of(number: int | None, **changes: Any) -> bytes:
+    """A version of A1, made a minute after the one before."""
+    at = (NOW + timedelta(minutes=number or 0) - timedelta(hours=1)).isoformat()
+    given = {"id": "A1", "version": number, "updatedAt": at, "data": {"rate": str(number)}}
+    return value(**given | changes)
+
+
+def child(id: str, number: int, **changes: Any) -> bytes:
+    return of(number, **{"id": id, "productInstanceId": "A1"} | changes)
+
+
+@pytest.fixture
+def english(client: Client) -> Client:
+    client.force_login(User.objects.get(username="support"))
+    client.cookies["django_language"] = "en"
+    return client
+
+
+@pytest.fixture
+def stored(ingested: Ingested) -> Iterator[Ingested]:
+    """The versions 1, 3 of A1, and of a child of it 0. All that was sent has been read."""
+    ingested.write(of(1), of(3))
+    ingested.write(child("T1", 0), source=CHILD_SOURCE)
+    now = clock.now()
+    for topic in (topic for entity in PARTS for topic in entity.topics):
+        ledger_row(topic=topic, topic_id="other", partition=9, end_known_at=now)
+    with connect("test") as plain:
+        plain.execute("UPDATE ingest_ledger SET high_watermark = next_offset, end_known_at = now()")
+    yield ingested
+    if connection.connection is not None:
+        connection.connection.rollback()  # the pages have read the days that are dropped now
+
+
+def told(client: Client, address: str) -> list[dict[str, Any]]:
+    """What an answer of the API says is in quarantine."""
+    answer = client.get(address, headers={"Accept-Language": "en"})
+    assert answer.status_code == 200, answer.content
+    data = json.loads(answer.content)["data"]
+    assert data["quarantinedCount"] == len(data["quarantined"])
+    if "completeness" in data:
+        assert data["completeness"]["quarantined"] == data["quarantinedCount"]
+    found: list[dict[str, Any]] = data["quarantined"]
+    return found
+
+
+BAD: dict[str, tuple[bytes, int | None]] = {
+    "above": (of(4, type="no such"), 4),
+    "between": (of(2, type="no such"), 2),
+    "below": (of(0, type="no such"), 0),
+    "the number of a stored version": (of(3, data={"rate": "other"}), 3),
+    "a version that is no number": (of(4, version="four"), None),
+    "no version": (of(4, version=...), None),
+    "no time": (of(4, updatedAt="never"), 4),
+}
+
+
+@pytest.mark.parametrize("place", BAD)
+def test_every_answer_names_a_message_in_quarantine(
+    place: str, stored: Ingested, english: Client
+) -> None:
+    body, number = BAD[place]
+    stored.write(body)
+    [row] = Quarantined.objects.all()
+    made_at = None if place == "no time" else row.made_at
+    for address in CALLS:
+        [held] = told(english, address)
+        assert (held["kind"], held["id"], held["version"]) == (ROOT.name, "A1", number), address
+        assert held["reason"] == row.reason
+        assert (held["updatedAt"] is None) == (made_at is None), address
+        assert held["readAt"] == row.first_seen.isoformat(timespec="microseconds")
+    for address in PAGES:
+        shown = text(english.get(address))
+        assert "is in quarantine" in shown, address
+        assert "is here" not in shown, address
+        if number is not None:
+            assert re.search(rf"[vV]ersion {number} came on", shown), address
+        else:
+            assert "its place is not known" in shown, address
+
+
+@pytest.mark.parametrize("body", [b"{not json", None, b'"text"', b"\xff\xfe"])
+def test_a_message_of_which_only_the_key_tells_the_id_is_named(
+    body: bytes | None, stored: Ingested, english: Client
+) -> None:
+    stored.write(Message(TOPIC, 0, 2, -1, b"A1", body))
+    for address in CALLS:
+        [held] = told(english, address)
+        assert (held["id"], held["version"], held["updatedAt"]) == ("A1", None, None)
+    for address in PAGES:
+        assert "its place is not known" in text(english.get(address)), address
+
+
+def test_a_message_that_names_no_document_may_be_about_any(
+    stored: Ingested, english: Client
+) -> None:
+    stored.write(Message(TOPIC, 0, 2, -1, None, b"{not json"))
+    assert told(english, OF_A1) == []
+    state = json.loads(english.get(OF_A1).content)["data"]["completeness"]
+    assert (state["quarantined"], state["quarantinedWithoutId"]) == (0, 1)
+    shown = text(english.get(PAGE))
+    assert "1 message in quarantine does not say which document it is about" in shown
+    assert "is here" not in shown
+
+
+@pytest.mark.parametrize("settled", ["discarded", "retried"])
+def test_a_settled_message_is_not_named(
+    settled: str, stored: Ingested, english: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stored.write(of(4, type="no such"))
+    assert told(english, OF_A1)
+    if settled == "discarded":
+        printed("quarantine", "discard", "--reason", "bad_type", "--why", "test")
+    else:
+        with connect("test") as plain:
+            plain.execute("UPDATE ingest_quarantine SET value = %s", [of(4)])
+        printed("quarantine", "retry", "--now")
+    for address in CALLS:
+        assert told(english, address) == [], address
+    for address in PAGES:
+        assert "is in quarantine" not in text(english.get(address)), address
+
+
+def children() -> Iterator[tuple[bytes, str]]:
+    yield child("T1", 1, type="no such"), "T1"  # the store has it
+    yield child("T1", 1, productInstanceId=""), "T1"  # only the store says whose it is
+    yield child("T1", 1, productInstanceId="B9", type="no such"), "T1"
+    yield child("T2", 0, type="no such"), "T2"  # only the message says whose it is
+
+
+@pytest.mark.parametrize(
+    "body, id", [*children()], ids=["stored", "names none", "names another", "only named"]
+)
+def test_an_application_names_messages_of_its_children(
+    body: bytes, id: str, stored: Ingested, english: Client
+) -> None:
+    stored.write(body, source=CHILD_SOURCE)
+    for address in CALLS[-2:]:
+        [held] = told(english, address)
+        assert (held["kind"], held["id"]) == (TASK.name, id)
+    for address in ("/admin/applications/A1/", "/admin/at/A1/", "/admin/applications/A1/?as=csv"):
+        shown = text(english.get(address))
+        assert id in shown, address
+        assert "is in quarantine" in shown, address
+    for address in CALLS[:-2]:
+        assert told(english, address) == []
+    assert "Everything up to" in text(english.get(PAGE))
+
+
+def test_a_child_of_another_application_is_not_named(stored: Ingested, english: Client) -> None:
+    stored.write(child("T9", 1, type="no such", productInstanceId="B9"), source=CHILD_SOURCE)
+    stored.write(child("T8", 1, productInstanceId=""), source=CHILD_SOURCE)
+    for address in CALLS:
+        assert told(english, address) == []
+
+
+def test_the_search_and_the_first_page_mark_what_has_messages_in_quarantine(
+    stored: Ingested, english: Client
+) -> None:
+    stored.write(of(4, type="no such"))
+    stored.write(child("T2", 0, type="no such"), source=CHILD_SOURCE)
+    found = json.loads(english.get(f"{API}/search?q=A1").content)["data"]["results"]
+    assert [each["quarantinedCount"] for each in found] == [2]
+    assert "2 changes in quarantine" in text(english.get("/admin/history/?q=A1,T1"))
+    english.get("/admin/applications/A1/")
+    assert "2 changes in quarantine" in text(english.get("/admin/"))
+
+
+def test_the_state_at_a_moment_is_uncertain_where_a_message_may_have_come_before(
+    stored: Ingested, english: Client
+) -> None:
+    stored.write(of(4, type="no such"), of(5, version="?"), of(6, updatedAt="never"))
+    [one] = json.loads(english.get(CALLS[5]).content)["data"]["uncertain"]
+    assert [each["version"] for each in one["quarantined"]] == [6, None, 4]
+    assert (one["missingVersions"], one["missingCount"], one["missingReason"]) == ([], 0, None)
+    # Before versions 4 and 5 were made: only what has no time may have been there.
+    before = quote((NOW - timedelta(hours=1) + timedelta(minutes=3, seconds=5)).isoformat())
+    [one] = json.loads(english.get(f"{OF_A1}/at?time={before}").content)["data"]["uncertain"]
+    assert [each["version"] for each in one["quarantined"]] == [6]
+    # Before version 3, whose number says that all of them came later.
+    early = quote((NOW - timedelta(hours=1) + timedelta(minutes=1, seconds=5)).isoformat())
+    [gap] = json.loads(english.get(f"{OF_A1}/at?time={early}").content)["data"]["uncertain"]
+    assert (gap["missingVersions"], gap["quarantined"]) == ([2], [])
+    whole = json.loads(english.get(CALLS[-1]).content)["data"]["uncertain"]
+    assert [each["id"] for each in whole] == ["A1"]
+    shown = text(english.get("/admin/at/A1/"))
+    assert "the state at this moment may have been different" in shown
+
+
+def test_many_messages_are_counted_and_the_list_is_bounded(
+    stored: Ingested, english: Client
+) -> None:
+    Quarantined.objects.bulk_create(
+        Quarantined(
+            topic=TOPIC, topic_id="t", partition=1, offset=number, reason="bad_type", detail="",
+            entity=ROOT.name, entity_id="A1", version=number + 4, first_seen=clock.now(),
+        )
+        for number in range(1_200)
+    )  # fmt: skip
+    data = json.loads(english.get(OF_A1).content)["data"]
+    assert (len(data["quarantined"]), data["quarantinedCount"]) == (100, 1_000)
+    shown = text(english.get(PAGE))
+    assert "1 000+ changes came and are not shown here" in shown
+    assert "And 995+ more." in shown
+
+
+def test_an_export_says_what_of_its_days_is_in_quarantine(stored: Ingested, tmp_path: Path) -> None:
+    stored.write(of(4, type="no such"))
+    day = NOW.date()
+    span = ("--from", str(day - timedelta(days=1)), "--to", str(day + timedelta(days=1)))
+    said = printed("export", "--entity", ROOT.name, *span, "--output", str(tmp_path), "--json")
+    assert json.loads(said)["quarantined"] == 1
+
+
+def test_a_page_asks_the_quarantine_once(
+    stored: Ingested, english: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stored.write(of(4, type="no such"))
+    for address in (OF_A1, CALLS[-2], PAGE, "/admin/applications/A1/"):
+        with queries(monkeypatch) as said:
+            english.get(address)
+        asked = [one for one in said if "WITH chosen" in one]
+        assert len(asked) == 1, address
+
+
+def test_the_migration_fills_open_messages_of_earlier_releases(stored: Ingested) -> None:
+    stored.write(
+        child("T2", 0, type="no such"), Message(CHILD, 0, 2, -1, None, b"{"), source=CHILD_SOURCE
+    )
+    with connect("test") as plain:
+        plain.execute("UPDATE ingest_quarantine SET application = '', made_at = NULL")
+    module = import_module("ingest.migrations.0011_open_messages_of_earlier_releases")
+    with connection.schema_editor() as editor:
+        module.fill(apps, editor)
+    rows = Quarantined.objects.order_by("offset").values_list("application", "made_at")
+    assert [(name, at is not None) for name, at in rows] == [("A1", True), ("", False)]
