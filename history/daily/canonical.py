@@ -11,6 +11,7 @@ from psycopg import sql
 
 from history.blocks import dictionaries, stored
 from history.blocks.form import Row
+from history.daily.day_reading import locked
 from history.entities import Entity
 from history.kinds.kind import DayRows, Form
 
@@ -160,7 +161,7 @@ def hashes(
     query = sql.SQL(
         "COPY (SELECT {}, {}, sha256({}) FROM {} ORDER BY {}) TO STDOUT (FORMAT BINARY)"
     ).format(*map(sql.SQL, rows.called), encoded(rows), source, order(connection, rows))
-    with connection.cursor() as cursor, cursor.copy(query) as copy:
+    with locked(connection, source), connection.cursor() as cursor, cursor.copy(query) as copy:
         copy.set_types(["text", "int4", "bytea"])
         yield from copy.rows()
 
@@ -184,7 +185,8 @@ def _stream(
     )
     dictionaries.read(connection)
     child = () if entity.parent is None else ("text",)
-    with connection.cursor() as cursor, cursor.copy(query) as copy:
+    # COPY takes its snapshot before it waits for a lock.
+    with locked(connection, source), connection.cursor() as cursor, cursor.copy(query) as copy:
         copy.set_types(
             ["text", "int4", "int8", "text", "text", "int4", *child, last, *stored.TYPES]
         )

@@ -125,14 +125,10 @@ def _rows(export: Export, day: Day, plain: Connection) -> Generator[Row]:
         yield from archived
         return
     source = day.source(export.entity.table)
-    with plain.transaction():
-        # The lock first: COPY takes its snapshot before it waits for one, and so would find nothing
-        # of a day that `maintain` packs meanwhile.
-        plain.execute(sql.SQL("SELECT FROM {} LIMIT 0").format(source))
-        if archived is None:
-            yield from versions(plain, export.entity, source, ordered=False, data="bytea")
-        else:
-            yield from union(archived, versions(plain, export.entity, source))
+    if archived is None:
+        yield from versions(plain, export.entity, source, ordered=False, data="bytea")
+    else:
+        yield from union(archived, versions(plain, export.entity, source))
 
 
 def _archived(export: Export, day: Day, plain: Connection) -> Iterator[Row]:

@@ -321,7 +321,8 @@ def test_a_changed_column_of_a_block_is_found(column: str, plain: Connection) ->
                 f" FROM {ROOT.table} WHERE packed IS NOT NULL AND {keys})"
             )
             try:
-                fault = verification._compare(plain, ROOT, DaySeal.objects.get()).fault
+                place = days.locate(plain, ROOT.table, DAY)
+                fault = verification._compare(plain, ROOT, DaySeal.objects.get(), place).fault
             except DamagedBlockError as error:
                 fault = str(error)
             assert fault

@@ -75,7 +75,8 @@ class Tables:
         for place in wanted:
             kinds[place[0]].append(place)
         read = Read([], [])
-        for blocks in (False, True):
+        # The third time: a day may be unpacked after it was asked for plain rows.
+        for blocks in (False, True, False):
             known = set(read.places)
             left = {
                 entity: lacking
