@@ -89,4 +89,6 @@ class Search(Call):
             question.reader, text, question.page_size(), question.page_token()
         )
         found = [answers.found(each, question.output) for each in results.found]
-        return answers.paged({"results": found, "limited": results.limited}, results.next_token)
+        data = {"results": found, "limited": results.limited}
+        lacking = answers.damaged(question.reader.damaged)
+        return answers.paged(data | lacking, results.next_token)

@@ -10,7 +10,9 @@ from django.db import ProgrammingError, connection, transaction
 from psycopg import errors, sql
 
 from history import distribution
-from history.blocks.stored import EPOCH, texts
+from history.blocks.form import DamagedBlockError
+from history.blocks.stored import EPOCH, texts, versions_in_row
+from history.blocks.stored import damaged as damaged_row
 from history.daily import days
 from history.daily.canonical import Connection
 from history.daily.days import DayState
@@ -42,11 +44,13 @@ class Target:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """What one transaction did. keys: rows of search_key, new or seen again."""
+    """What one transaction did. keys: rows of search_key, new or seen again. damaged: what could
+    not be read."""
 
     pages: int
     rows: int
     keys: int
+    damaged: tuple[str, ...] = ()
 
 
 def targets() -> list[Target]:
@@ -91,18 +95,25 @@ def _is_there(target: Target) -> bool:
         if not distribution.active(connection.connection):
             cursor.execute(f'LOCK TABLE "{target.name}" IN ACCESS SHARE MODE')
         cursor.execute("SELECT %s::regclass::oid::bigint", [f'"{target.name}"'])
-        return cursor.fetchone() == (target.table,)
+        return bool(cursor.fetchone() == (target.table,))
 
 
 def _index(target: Target, select: sql.Composed, first: int, end: int) -> Step:
     keys, count = NewKeys(), 0
+    damaged: list[str] = []
     with connection.cursor() as cursor:
         cursor.execute(select, [f"({first},0)", f"({end},0)"])
-        for id, version, moment, data, packed in cursor:
+        for id, version, moment, data, packed, inside in cursor:
             found = [data]
-            if packed is not None:
+            try:
                 at = EPOCH + timedelta(microseconds=moment)
-                found = texts(connection.connection, target.entity.table, id, at, packed)
+                if not inside:
+                    raise damaged_row(target.entity.table, id, at)
+                if packed is not None:
+                    found = texts(connection.connection, target.entity.table, id, at, packed)
+            except DamagedBlockError as error:
+                damaged.append(str(error))
+                continue
             count += len(found)
             for each in found:
                 keys.add(Record(target.entity.name, id, version, 0, moment, "", None, None, each))
@@ -111,7 +122,7 @@ def _index(target: Target, select: sql.Composed, first: int, end: int) -> Step:
             # Sorted, as a consumer does it, so that the two do not deadlock.
             with connection.wrap_database_errors:
                 upsert(connection.connection, rows)
-    return Step(end - first, count, len(rows))
+    return Step(end - first, count, len(rows), tuple(damaged))
 
 
 def _sizes(connection: Connection, names: Sequence[str]) -> dict[str, tuple[int, int, int]]:
@@ -140,9 +151,13 @@ def _select(target: Target) -> sql.Composed:
     return sql.SQL(
         "SELECT id, version, (extract(epoch FROM updated_at) * 1000000)::bigint,"
         " convert_to((CASE WHEN jsonb_typeof(data) = 'string' THEN data"
-        "   ELSE jsonb_build_object({parts}) END)::text, 'UTF8'), packed"
+        "   ELSE jsonb_build_object({parts}) END)::text, 'UTF8'), packed, {inside}"
         " FROM {table} WHERE ctid >= %s::tid AND ctid < %s::tid"
-    ).format(parts=parts, table=sql.Identifier(target.name))
+    ).format(
+        parts=parts,
+        inside=sql.SQL(versions_in_row(target.entity)),
+        table=sql.Identifier(target.name),
+    )
 
 
 # A key that is stored again now is locked, and stays. By ctid each statement reads its pages once.

@@ -29,6 +29,7 @@ from history.timeline.sources.merged import Archived, Merged, Source, Supplement
 from history.timeline.sources.old_service import OldService
 from history.timeline.sources.tables import First, Tables
 from history.versions import (
+    Damaged,
     Key,
     Located,
     Named,
@@ -70,13 +71,15 @@ class Reader:
 
     viewer: for whom the documents are. open_archive: gives the archive; None where there is none.
     old: the old service, with what it was asked. alone: it is hidden, and not asked for what is
-    shown. archive: the archive, if it is asked too."""
+    shown. archive: the archive, if it is asked too. damaged: what lists have left out
+    because it cannot be read, with the errors."""
 
     viewer: Viewer
     open_archive: Callable[[], Archived | None]
     old: OldService = field(default_factory=OldService)
     alone: bool = False
     archive: Archived | None = None
+    damaged: Damaged = field(default_factory=dict)
 
     def in_clear(self) -> Reader:
         """The same reader, who sees masked values too: for one that is unmasked."""
@@ -101,11 +104,19 @@ class Reader:
 
     @property
     def _source(self) -> Source:
+        return self._source_with(Tables())
+
+    @property
+    def _source_of_lists(self) -> Source:
+        """The same source, which notes what cannot be read, and answers for the rest."""
+        return self._source_with(Tables(self.damaged))
+
+    def _source_with(self, tables: Tables) -> Source:
         # Of one version the first that has it counts.
         others: list[Supplement] = [self.archive] if self.archive else []
         if self.shown_old.possible:
             others.append(self.old)
-        return Merged(others) if others else Tables()
+        return Merged(others, tables) if others else tables
 
     # The gate.
 
@@ -150,9 +161,12 @@ class Reader:
     def _root_documents(self, applications: Collection[str]) -> Mapping[str, Json]:
         """The newest document of each of these applications, not masked: for the rule of
         need-to-know, which decides before anything is shown. As need_to_know.Documents."""
-        rows = tables.newest_documents(root(), applications)
+        damaged: Damaged = {}
+        rows = tables.newest_documents(root(), applications, damaged)
         found = {row.id: parse(row.data) for row in rows}
-        return {**self.old.root_documents(set(applications) - found.keys()), **found}
+        self.damaged.update(damaged)
+        lacking = set(applications) - found.keys() - {id for _, id, _ in damaged}
+        return {**self.old.root_documents(lacking), **found}
 
     def check_path(self, kinds: Iterable[Entity], path: str) -> None:
         """Raises BadParameterError if this is neither a pointer nor a key path, or if it leads into
@@ -191,31 +205,35 @@ class Reader:
         self._confine([(entity, id)])
         return keys, {row.located: row for row in self._shown(entity, rows)}
 
-    def documents(self, wanted: Iterable[Located]) -> tuple[Rows, set[Located]]:
-        """As Tables.documents: versions, and which of those that are wanted are unread."""
-        rows, unread = self._source.documents(list(wanted))
+    def documents(
+        self, wanted: Iterable[Located], *, as_list: bool = False
+    ) -> tuple[Rows, set[Located]]:
+        """As Tables.documents: versions, and which of those that are wanted are unread. as_list:
+        what cannot be read is left out, and noted in `damaged`."""
+        source = self._source_of_lists if as_list else self._source
+        rows, unread = source.documents(list(wanted))
         kinds: defaultdict[Entity, list[VersionRow]] = defaultdict(list)
         for row in rows:
             kinds[row.entity].append(row)
         shown = chain.from_iterable(self._shown(*each) for each in kinds.items())
         return {row.located: row for row in shown}, set(unread)
 
-    def bodies(self, wanted: Iterable[Located]) -> Rows:
-        """All of these versions that are still there."""
+    def bodies(self, wanted: Iterable[Located], *, as_list: bool = False) -> Rows:
+        """All of these versions that are still there. as_list: as in documents()."""
         found: Rows = {}
         left = list(wanted)
         most = len(left)
         while left:
-            read, unread = self.documents(left[:most])
+            read, unread = self.documents(left[:most], as_list=as_list)
             left = [*(place for place in left if place in unread), *left[most:]]
             most = max(1, 2 * len(read))
             found |= read
         return found
 
     def members(self, application: str) -> dict[Named, list[Key]]:
-        """As Tables.members."""
-        found = self._source.members(application)
-        if found:
+        """As Tables.members. What cannot be read is left out, and noted in `damaged`."""
+        found = self._source_of_lists.members(application)
+        if found or self.damaged:
             self._permit([application])
         self._confine(found)
         return found
@@ -223,8 +241,9 @@ class Reader:
     def of_application(
         self, query: Query, after: Place | None, limit: int
     ) -> tuple[list[Located], dict[Named, list[Key]]]:
-        """As Tables.of_application."""
-        found, keys = self._source.of_application(query, after, limit)
+        """As Tables.of_application. Of what cannot be read there are no keys; it is noted in
+        `damaged`."""
+        found, keys = self._source_of_lists.of_application(query, after, limit)
         if found or self.shown_old.of_application(query.id):
             self._permit([query.id])
         self._confine(keys)
@@ -237,8 +256,8 @@ class Reader:
         return tables.first(texts, ids, searchable_keys(self.viewer), limit)
 
     def newest_documents(self, entity: Entity, ids: Collection[str]) -> list[VersionRow]:
-        """As tables.newest_documents."""
-        return self._shown(entity, tables.newest_documents(entity, ids))
+        """As tables.newest_documents. What cannot be read is left out, and noted in `damaged`."""
+        return self._shown(entity, tables.newest_documents(entity, ids, self.damaged))
 
     def newest_keys(self, entity: Entity, ids: Collection[str]) -> dict[str, Newest]:
         """As tables.newest_keys."""

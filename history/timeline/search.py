@@ -150,7 +150,8 @@ def documents(reader: Reader, carriers: Collection[Named]) -> dict[Named, Json]:
 def _loaded(reader: Reader, results: Mapping[str, Results]) -> dict[str, Results]:
     """The same with the newest version of each; without what retention has just removed."""
     every = [hit for its in results.values() for hit in its.found]
-    rows = reader.bodies({(*hit.named, hit.newest) for hit in every if hit.newest})
+    wanted = {(*hit.named, hit.newest) for hit in every if hit.newest}
+    rows = reader.bodies(wanted, as_list=True)
     there = {place[:2]: row for place, row in rows.items()}
     return {
         text: its._replace(

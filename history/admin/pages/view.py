@@ -12,7 +12,7 @@ from django.shortcuts import render
 from django.utils.translation import gettext as _
 
 from history import complete_to, timeline, trace
-from history.admin.parts import gaps, heads
+from history.admin.parts import damage, gaps, heads
 from history.admin.parts.cards import title
 from history.admin.site.access import PERMISSION
 from history.entities import ENTITIES, Entity, root
@@ -42,6 +42,7 @@ def may_view_history(
         try:
             with worker_shares.of_login(request.user.pk):
                 reader = timeline.of_request(request.user, accesses.of(request))
+                damage.tell(request, reader)
                 try:
                     return view(request, reader, *args, **kwargs)
                 except timeline.NotFoundError as error:

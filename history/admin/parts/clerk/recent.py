@@ -7,13 +7,14 @@ from typing import Any
 from django.http import HttpRequest
 
 from history import timeline
-from history.admin.parts import heads, links
+from history.admin.parts import damage, heads, links
 from history.admin.parts.cards import fields_of, kind_text, title
 from history.admin.parts.clerk import sentences
 from history.admin.parts.found import make_groups
 from history.admin.parts.headline import headline, status
 from history.base import clock
 from history.base.signals import looks_back
+from history.blocks.form import DamagedBlockError
 from history.entities import BY_NAME
 from history.need_to_know import NeedToKnowError, RuleFailedError
 from history.requests import accesses, worker_shares
@@ -31,6 +32,7 @@ def of_login(request: HttpRequest) -> dict[str, object]:
     opened, look = _opened(request), accesses.of(request)
     look.listed = bool(opened)
     reader = timeline.of_request(request.user, look)
+    damage.tell(request, reader)
     with worker_shares.of_login(request.user.pk):
         newest, before = opened[:MOST], opened[MOST:]
         lines = {each: line for each in newest if (line := _line(reader, each))}
@@ -66,6 +68,9 @@ def _line(of_page: Reader, place: Named) -> dict[str, object] | None:
         newest = timeline.newest(reader, entity, id)
     except timeline.NotFoundError:
         return line
+    except DamagedBlockError as error:
+        of_page.damaged[entity, id, None] = error
+        return line
     except (NeedToKnowError, RuleFailedError):
         closed = (each for each in viewer.look.applications if not viewer.decided.get(each))
         of_page.viewer.look.leave_out(closed)
@@ -85,7 +90,7 @@ def _line(of_page: Reader, place: Named) -> dict[str, object] | None:
 def _client(reader: Reader, place: Named) -> dict[str, object] | None:
     try:
         numbers = dict.fromkeys(_numbers(reader, place))
-    except (timeline.NotFoundError, NeedToKnowError, RuleFailedError):
+    except (timeline.NotFoundError, NeedToKnowError, RuleFailedError, DamagedBlockError):
         return None
     for number in numbers:
         [group] = make_groups(reader, {number: timeline.search(reader, number, MOST)})
