@@ -37,7 +37,7 @@ OLDEST: Final = f"CASE WHEN octet_length(keys) >= 8 THEN {_MOMENT.format(1)} END
 """The time of the oldest version of a block, in SQL; NULL of a row with one version."""
 
 # As history.blocks.form.checksum. Blocks of the first form have no checksum.
-_SOUND: Final = f"""((octet_length(keys) % 8 = {CHECKSUM}) IS NOT true OR
+_SOUND: Final = f"""((mod(octet_length(keys), 8) = {CHECKSUM}) IS NOT true OR
         substr(keys, octet_length(keys) - {CHECKSUM - 1}) = substr(sha256(record_send(ROW(
             version, updated_at, type, unpacked, id, client_id, author, {{product}},
             substr(keys, 1, octet_length(keys) - {CHECKSUM}), versions, names))), 1, {CHECKSUM}))"""
@@ -150,13 +150,14 @@ def _dictionary(packed: bytes) -> Dictionary | None:
     return dictionaries.get(dictionary_number(packed))
 
 
-def damaged(table: str, id: str, stored_at: datetime) -> DamagedBlockError:
-    """Return the error of a block whose row is not as it was written; it names the day."""
-    try:
-        with _named(table, id, stored_at):
-            raise DamagedBlockError("its row is not as it was written")
-    except DamagedBlockError as error:
-        return error
+def damaged(
+    table: str, id: str, stored_at: datetime, why: object = "its row is not as it was written"
+) -> DamagedBlockError:
+    """Return the error of a block that cannot be read; it names the day."""
+    day = stored_at.astimezone(UTC).date()
+    error = DamagedBlockError(f"{table} {day}: the packed versions of {id}: {why}")
+    error.day = day
+    return error
 
 
 @contextmanager
@@ -164,10 +165,7 @@ def _named(table: str, id: str, stored_at: datetime) -> Iterator[None]:
     try:
         yield
     except (DamagedBlockError, MissingDictionaryError) as error:
-        day = stored_at.astimezone(UTC).date()
-        found = DamagedBlockError(f"{table} {day}: the packed versions of {id}: {error}")
-        found.day = day
-        raise found from None
+        raise damaged(table, id, stored_at, error) from None
 
 
 def _place(row: Row) -> tuple[Any, ...]:

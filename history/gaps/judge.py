@@ -161,7 +161,7 @@ def _created(
     try:
         text = texts(connection.connection, entity.table, id, stored_at, packed)[position - 1]
     except DamagedBlockError as error:
-        log.error("whether older versions are missing is not known: %s", error)
+        log.warning("whether older versions are missing is not known: %s", error)
         return None
     cursor.execute("SELECT %s::jsonb->>%s::text", [text.decode(), entity.created_at])
     [(found,)] = cursor.fetchall()
