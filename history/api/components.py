@@ -287,7 +287,8 @@ COMPONENTS: dict[str, Schema] = {
         {
             "state": said(
                 one_of(*(state.value for state in trace.State)),
-                "unknown: nothing shows that it was ever there; damaged: stored, and cannot be read.",
+                "unknown: nothing shows that it was ever there; damaged: stored, and cannot be "
+                "read.",
             ),
             "certain": said(FLAG, "false: stored, repeated or expired; only the sums are known."),
             "at": said(nullable(MOMENT), "When it became so, as far as known."),

@@ -141,29 +141,25 @@ def checksum(
         row: the block's own row, without a document or with one that does not count.
         keys: without the checksum.
     """
-    id, version, moment, client, author, type, *rest = row
-    whole = hashlib.sha256(
-        _NUMBERS(_FIELDS, _INT4, 4, version, _MOMENT, 8, moment - _EPOCH, _INT4, 4, type, _INT4, 4,
-            unpacked)
-    )  # fmt: skip
-    whole.update(
-        b"".join(
-            (
-                _text(id),
-                _text(client),
-                _text(author),
-                _text(rest[0] if len(rest) > 1 else None),
-                _HEAD(_BYTES, len(keys)),
-                keys,
-                _NO_NUMBERS if versions is None else _array(versions),
-                _text(names),
-            )
+    name = row[0].encode()
+    said = b"".join(
+        (
+            _NUMBERS(_FIELDS, _INT4, 4, row[1], _MOMENT, 8, row[2] - _EPOCH, _INT4, 4, row[5],
+                _INT4, 4, unpacked, _TEXT, len(name)),
+            name,
+            _text(row[3]),
+            _text(row[4]),
+            _text(row[6] if len(row) > 7 else None),  # the application of a child
+            _HEAD(_BYTES, len(keys)),
+            keys,
+            _NO_NUMBERS if versions is None else _array(versions),
+            _text(names),
         )
-    )
-    return whole.digest()[:CHECKSUM]
+    )  # fmt: skip
+    return hashlib.sha256(said).digest()[:CHECKSUM]
 
 
-_NUMBERS: Final = struct.Struct(">iiiiiiqiiiiii").pack
+_NUMBERS: Final = struct.Struct(">iiiiiiqiiiiiiii").pack
 _HEAD: Final = struct.Struct(">ii").pack
 # The number of columns, and the OIDs of their types, which are constants of PostgreSQL.
 _FIELDS: Final = 11

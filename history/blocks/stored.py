@@ -56,8 +56,9 @@ _VERSIONS: Final = """(
         packed IS NOT NULL AS in_block, data, packed, unpacked,
         CASE WHEN position = 0 THEN {day_end} WHEN start IS NULL THEN updated_at ELSE {moment} END
             AS updated_at,
-        CASE WHEN position = 0 THEN {highest} WHEN start IS NULL THEN version ELSE coalesce(versions[position],
-            version - octet_length(keys) / 8 - 1 + position) END AS version,
+        CASE WHEN position = 0 THEN {highest} WHEN start IS NULL THEN version
+            ELSE coalesce(versions[position],
+                version - octet_length(keys) / 8 - 1 + position) END AS version,
         CASE WHEN start IS NULL THEN type ELSE get_byte(keys, start + 4) END AS type,
         CASE WHEN coalesce(get_byte(keys, start + 5), 0) = 0 THEN client_id
             ELSE split_part(names, E'\\n', get_byte(keys, start + 5))::varchar END AS client_id,
@@ -98,12 +99,12 @@ def logical(
     table: str,
     stored: Iterable[Sequence[Any]],
     packed: Callable[[Row], Row] | None,
-    damaged: Callable[[DamagedBlockError], None] | None = None,
+    skip: Callable[[DamagedBlockError], None] | None = None,
 ) -> Iterator[Row]:
     """The rows of a table as versions. Those of one document must come together; they are given in
     the order of number and time if they come so, a block by its newest. stored: rows with the
     columns of BLOCK at the end; read dictionaries before. packed: what to make of each row of a
-    block; keeps the first three values. damaged: gets the error of each row that cannot be read,
+    block; keeps the first three values. skip: gets the error of each row that cannot be read,
     which is left out. Raises DamagedBlockError where there is none."""
     size = len(BLOCK)
     together: list[Row] = []
@@ -118,16 +119,21 @@ def logical(
             continue
         mixed = True
         try:
-            with _named(table, own[0], EPOCH + timedelta(microseconds=own[2])):
-                if block[-1] is None:
-                    raise DamagedBlockError("its documents are not there")
-                found = expand(own, block, _dictionary(block[-1]))
-                together += map(packed, found) if packed else found
+            found = _expanded(table, own, block)
+            together += map(packed, found) if packed else found
         except DamagedBlockError as error:
-            if damaged is None:
+            if skip is None:
                 raise
-            damaged(error)
+            skip(error)
     yield from sorted(together, key=_place) if mixed else together
+
+
+def _expanded(table: str, own: Row, block: Sequence[Any]) -> list[Row]:
+    stored_at = EPOCH + timedelta(microseconds=own[2])
+    if block[-1] is None:
+        raise damaged(table, own[0], stored_at, "its documents are not there")
+    with _named(table, own[0], stored_at):
+        return expand(own, block, _dictionary(block[-1]))
 
 
 def texts(

@@ -16,7 +16,7 @@ def tell(request: HttpRequest, reader: Reader) -> None:
 
 
 def sentences(reader: Reader) -> list[str]:
-    """Return a sentence for each document that the reader's lists have left out."""
+    """Return a sentence for each document that the reader's lists lack, whole or in part."""
     lines = {}
     for (entity, id, _key), error in reader.damaged.items():
         day = error.day if isinstance(error, DamagedBlockError) else None

@@ -29,7 +29,7 @@ class Command(BaseCommand):
 
         from history.base.error_text import describe
 
-        done: Counter[str] = Counter(partitions=0, rows=0, keys=0, damaged=0)
+        done: Counter[str] = Counter(partitions=0, rows=0, keys=0)
         try:
             _index(done, self.stderr.write)
         except KeyboardInterrupt:
@@ -50,8 +50,9 @@ def _index(done: Counter[str], say: Callable[[str], object]) -> None:
     with progress("search index, pages of 8 kB", pages, sys.stderr) as advance:
         for target in wanted:
             for step in backfill(target):
-                done.update(rows=step.rows, keys=step.keys, damaged=len(step.damaged))
+                done.update(rows=step.rows, keys=step.keys)
                 for line in step.damaged:
+                    done["damaged"] += 1
                     say(f"not indexed: {line}")
                 advance(step.pages)
             done["partitions"] += 1

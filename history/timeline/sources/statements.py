@@ -4,6 +4,7 @@ Every statement is prepared and keeps one shape whatever is filtered, because pl
 over a hundred partitions costs more than running it. A bound that is not given is infinite.
 """
 
+import logging
 from collections.abc import Iterable, Sequence
 from functools import cache
 from typing import Any
@@ -20,6 +21,8 @@ from history.entities import ENTITIES, PARTS, Entity
 from history.requests import deadline
 from history.timeline.query import Order, Sort
 from history.versions import Damaged, Key, Place, Read, VersionRow
+
+log = logging.getLogger(__name__)
 
 # Around a statement that gives rows of versions in order.
 # PostgreSQL makes the text of a document once, only for those rows, and sends no more than the
@@ -136,6 +139,7 @@ def note_damage(
         error = DamagedBlockError(f"{place[0].table}: {place[1]} cannot be read")
     if damaged is None:
         raise error
+    log.error("left out of a list: %s", error)
     damaged[place] = error
 
 
