@@ -16,6 +16,8 @@ import psycopg
 import zstandard
 from psycopg.rows import tuple_row
 
+from history.failure.complaints import Complaint
+
 Connection = psycopg.Connection[Any]
 
 BYTES: Final = 112_640
@@ -63,7 +65,7 @@ def decompress(dictionary: Dictionary | None, packed: bytes) -> bytes:
     return call(packed)
 
 
-class MissingDictionaryError(LookupError):
+class MissingDictionaryError(Complaint, LookupError):
     """The dictionary of a block is not there, or not as it was."""
 
 

@@ -7,7 +7,8 @@ sources know nothing of readers; the questions of this package ask no source the
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from itertools import chain
@@ -17,6 +18,7 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
 from history import need_to_know
+from history.blocks.form import DamagedBlockError
 from history.diff import BadPath, PathFault
 from history.diff import parse as parse_path
 from history.documents.exactjson import Json
@@ -147,6 +149,15 @@ class Reader:
         self._permit(found)
         return found
 
+    @contextmanager
+    def _damage_confined(self, named: Iterable[Named]) -> Iterator[None]:
+        """Tell of damage only who may open these entities: it says that they exist."""
+        try:
+            yield
+        except DamagedBlockError:
+            self._confine(named)
+            raise
+
     def _confine(self, named: Iterable[Named]) -> None:
         if need_to_know.applies(self.viewer):
             self.confine(*named)
@@ -164,7 +175,7 @@ class Reader:
         damaged: Damaged = {}
         rows = tables.newest_documents(root(), applications, damaged)
         found = {row.id: parse(row.data) for row in rows}
-        self.damaged.update(damaged)
+        # Not in self.damaged: who may open these is not known.
         lacking = set(applications) - found.keys() - {id for _, id, _ in damaged}
         return {**self.old.root_documents(lacking), **found}
 
@@ -184,8 +195,9 @@ class Reader:
 
     def page(self, entity: Entity, query: Query, after: Place | None, limit: int) -> Read:
         """As Tables.page."""
-        found = self._source.page(entity, query, after, limit)
         named = (entity, query.id)
+        with self._damage_confined([named]):
+            found = self._source.page(entity, query, after, limit)
         theirs = self.shown_old.of(*named)
         if not found.rows or (theirs and need_to_know.applies(self.viewer)):
             self.confine(named)
@@ -193,7 +205,8 @@ class Reader:
 
     def keys(self, entity: Entity, ids: Collection[str]) -> dict[str, list[Key]]:
         """As Tables.keys."""
-        found = self._source.keys(entity, ids)
+        with self._damage_confined((entity, id) for id in ids):
+            found = self._source.keys(entity, ids)
         self._confine((entity, id) for id in found)
         return found
 
@@ -201,7 +214,8 @@ class Reader:
         self, entity: Entity, id: str, below: Sequence[Key], count: int
     ) -> tuple[list[Key], Rows]:
         """As Tables.newest."""
-        keys, rows = self._source.newest(entity, id, below, count)
+        with self._damage_confined([(entity, id)]):
+            keys, rows = self._source.newest(entity, id, below, count)
         self._confine([(entity, id)])
         return keys, {row.located: row for row in self._shown(entity, rows)}
 
@@ -211,7 +225,9 @@ class Reader:
         """As Tables.documents: versions, and which of those that are wanted are unread. as_list:
         what cannot be read is left out, and noted in `damaged`."""
         source = self._source_of_lists if as_list else self._source
-        rows, unread = source.documents(list(wanted))
+        places = list(wanted)
+        with self._damage_confined(place[:2] for place in places):
+            rows, unread = source.documents(places)
         kinds: defaultdict[Entity, list[VersionRow]] = defaultdict(list)
         for row in rows:
             kinds[row.entity].append(row)
@@ -235,7 +251,7 @@ class Reader:
         found = self._source_of_lists.members(application)
         if found or self.damaged:
             self._permit([application])
-        self._confine(found)
+        self._confine([*found, *(place[:2] for place in self.damaged)])
         return found
 
     def of_application(
@@ -246,7 +262,7 @@ class Reader:
         found, keys = self._source_of_lists.of_application(query, after, limit)
         if found or self.shown_old.of_application(query.id):
             self._permit([query.id])
-        self._confine(keys)
+        self._confine([*keys, *(place[:2] for place in self.damaged)])
         return found, keys
 
     # Lists of the store alone, which leave out what is not `visible`.

@@ -7,6 +7,7 @@ from datetime import date, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from django.contrib.auth.models import User
 from django.test import Client
@@ -37,6 +38,12 @@ DAY = T0.date()
 DAYS = [DAY - timedelta(1), DAY, DAY + timedelta(1)]
 NUMBERS = [0, 1, 2, 3, 5, 6, 7, 9, 10]
 Answers = dict[str, Any]
+
+
+@pytest.fixture(autouse=True)
+def no_search_keys(tables: None) -> Iterator[None]:
+    yield
+    SearchKey.objects.all().delete()
 
 
 def at(number: int) -> datetime:
@@ -382,9 +389,9 @@ def test_search_and_application_answer_for_the_others_when_a_block_is_damaged(
     ):
         page = client.get(path)
         assert page.status_code == 200, path
-    page = client.get(reverse("admin:history_application", args=["A1"]))
+    address = reverse("admin:history_application", args=["A1"])
+    page = client.get(address, headers={"accept-language": "en"})
     assert f"stored versions of {DAY} are damaged" in page.text
-    SearchKey.objects.all().delete()
 
 
 def test_verify_seal_archive_and_index_go_on_when_a_block_is_damaged(
@@ -416,3 +423,32 @@ def test_verify_seal_archive_and_index_go_on_when_a_block_is_damaged(
     assert f"{DAY}: the packed versions of A1" in err
     code, _out, err = command("gaps")
     assert code == 0, err
+
+
+def hides_all(_user: object, _application: object) -> bool:
+    """A rule of need-to-know."""
+    return False
+
+
+def test_damage_is_not_told_of_a_hidden_application(settings: Any) -> None:
+    with raw() as plain:
+        fill(plain)
+        pack(plain)
+        flip_packed(plain, "T1")
+        flip_names(plain)
+    rule = f"{__name__}.hides_all"
+    settings.ANNALS = msgspec.structs.replace(settings.ANNALS, need_to_know=rule)
+    client = Client()
+    client.force_login(User.objects.get(username="auditor"))
+    for path in (
+        f"history/{ROOT.name}/A1",
+        f"history/{ROOT.name}/A1/versions/5",
+        f"history/{TASK.name}/T1",
+        "applications/A1/history",
+        "search?q=A1",
+        f"trace?entity={TASK.name}&id=T1&version=6",
+    ):
+        answer = client.get(f"/api/v1/{path}")
+        assert answer.status_code in (200, 403, 503), path
+        assert "damaged" not in answer.text, path
+        assert str(DAY) not in answer.text, path

@@ -69,7 +69,7 @@ def _line(of_page: Reader, place: Named) -> dict[str, object] | None:
     except timeline.NotFoundError:
         return line
     except DamagedBlockError as error:
-        of_page.damaged[entity, id, None] = error
+        of_page.damaged[entity, id, None] = error  # whoever may not open it got another error
         return line
     except (NeedToKnowError, RuleFailedError):
         closed = (each for each in viewer.look.applications if not viewer.decided.get(each))
