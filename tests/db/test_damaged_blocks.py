@@ -390,7 +390,8 @@ def test_search_and_application_answer_for_the_others_when_a_block_is_damaged(
         page = client.get(path)
         assert page.status_code == 200, path
     address = reverse("admin:history_application", args=["A1"])
-    page = client.get(address, headers={"accept-language": "en"})
+    client.cookies["django_language"] = "en"
+    page = client.get(address)
     assert f"stored versions of {DAY} are damaged" in page.text
 
 
