@@ -9,6 +9,7 @@ from typing import Any
 
 import psycopg
 import pytest
+from django.db import connection as django_connection
 
 from history import packing, timeline
 from history.daily import canonical, days
@@ -54,6 +55,8 @@ class Swap:
                 self._act(mine, ROOT, DAY)
         except BaseException as error:
             self.error = error
+        finally:
+            django_connection.close()  # this thread's
 
 
 def _table(reader: Connection) -> Any:
