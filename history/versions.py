@@ -49,6 +49,9 @@ class Subject(NamedTuple):
 # Identifies an entity, and a version.
 Named: TypeAlias = tuple[Entity, str]
 Located: TypeAlias = tuple[Entity, str, Key]
+# What cannot be read, with the error: versions, or (key None) all of an entity.
+DamagedPlace: TypeAlias = tuple[Entity, str, Key | None]
+Damaged: TypeAlias = dict[DamagedPlace, Exception]
 
 
 class VersionRow(NamedTuple):

@@ -4,7 +4,7 @@ import random
 import sys
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime, timedelta
 from operator import attrgetter
 from typing import Any, Final
@@ -19,6 +19,7 @@ from history import diff, masking, timeline
 from history.base import clock
 from history.base.plain_text import one_line
 from history.base.table import counted
+from history.blocks.form import DamagedBlockError
 from history.database import prepared
 from history.documents.exactjson import dumps
 from history.entities import Entity, root
@@ -76,7 +77,7 @@ class Compared:
 @dataclass(slots=True)
 class ComparedCounts:
     """What was found so far. nowhere: applications of which neither of the two has a version.
-    unavailable: applications that the old service did not give."""
+    unavailable: applications that the old service did not give, or that cannot be read here."""
 
     applications: int = 0
     nowhere: int = 0
@@ -213,7 +214,12 @@ def _compared(
                 raise CommandError(text, returncode=2) from None
             continue
         failures = 0
-        stored = _stored(reader, id)
+        try:
+            stored = _stored(reader, id)
+        except DamagedBlockError as error:
+            tally.unavailable += 1
+            command.stderr.write(f"application {one_line(id)} was not compared: {error}")
+            continue
         tally.applications += 1
         tally.nowhere += not stored and not theirs
         yield from sorted(compare(stored, theirs, kept), key=attrgetter("kind", "id", "version"))
@@ -260,9 +266,13 @@ def _lines(tally: ComparedCounts, listed: Sequence[Compared]) -> Iterator[str]:
 
 def _stored(reader: Reader, application: str) -> Stored:
     """All versions of an application and its children; more than one of a number where a producer
-    gave it twice."""
+    gave it twice. Raises DamagedBlockError."""
     found: dict[tuple[Entity, str, int], list[VersionRow]] = defaultdict(list)
-    for (entity, id), keys in reader.members(application).items():
+    reader = replace(reader, damaged={})
+    members = reader.members(application)
+    for error in reader.damaged.values():
+        raise error
+    for (entity, id), keys in members.items():
         for row in sorted(reader.bodies((entity, id, key) for key in keys).values()):
             if row.product_instance_id in (None, application):
                 found[entity, id, row.version].append(row)

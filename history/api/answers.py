@@ -28,6 +28,7 @@ from history.timeline import (
     budget,
 )
 from history.timeline.query import AskedState
+from history.versions import DamagedPlace
 
 # missingVersions lists at most this many, the newest ones; missingCount is exact.
 MISSING_LISTED = 1000
@@ -221,7 +222,17 @@ def _rest(names: tuple[str, str], after: int, end: int, count: int) -> Answer:
 
 def page(found: Page, output: AnswerFormat) -> Answer:
     """A page of a timeline."""
-    return paged({"history": [version(each, output) for each in found.versions]}, found.next_token)
+    data = {"history": [version(each, output) for each in found.versions]} | damaged(found.damaged)
+    return paged(data, found.next_token)
+
+
+def damaged(found: Iterable[DamagedPlace]) -> Answer:
+    """What a list lacks because it cannot be read; nothing where it lacks nothing."""
+    listed = [
+        {"kind": entity.name, "id": id, "version": key.version if key else None}
+        for entity, id, key in found
+    ]
+    return {"damaged": listed} if listed else {}
 
 
 def paged(data: Answer, next_token: str | None) -> Answer:

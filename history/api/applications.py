@@ -95,4 +95,6 @@ class Search(Call):
             answers.found(each, question.output, timeline.held_of(each.named, messages))
             for each in results.found
         ]
-        return answers.paged({"results": found, "limited": results.limited}, results.next_token)
+        data = {"results": found, "limited": results.limited}
+        lacking = answers.damaged(question.reader.damaged)
+        return answers.paged(data | lacking, results.next_token)

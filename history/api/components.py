@@ -133,6 +133,15 @@ VERSION_OPTIONAL = {
     ),
 }
 
+DAMAGED = {
+    "damaged": said(
+        list_of(object_of({**PLACE, "version": nullable(NUMBER)})),
+        "What this list lacks because its stored form is damaged and cannot be read: a version, or "
+        "(null) the whole document. With it the versions that would be compared with it are left "
+        "out. Absent where the list lacks nothing.",
+    )
+}
+
 # Of every answer for which the old service was asked.
 FALLBACK = {
     "fallback": said(
@@ -249,7 +258,7 @@ COMPONENTS: dict[str, Schema] = {
     ),
     "Timeline": object_of(
         {"history": list_of(ref("Version")), **QUARANTINED, "completeness": ref("Completeness")},
-        {"nextPageToken": {"type": "string", "pattern": "^v1:"}, **FALLBACK},
+        {"nextPageToken": {"type": "string", "pattern": "^v1:"}, **DAMAGED, **FALLBACK},
     ),
     "Comparison": object_of(
         {"from": ref("Version"), "to": ref("Version"), **QUARANTINED},
@@ -319,13 +328,14 @@ COMPONENTS: dict[str, Schema] = {
             "limited": said(FLAG, "Too many documents have this key: these are the newest ones."),
             "completeness": ref("Completeness"),
         },
-        {"nextPageToken": {"type": "string", "pattern": "^v1:"}},
+        {"nextPageToken": {"type": "string", "pattern": "^v1:"}, **DAMAGED},
     ),
     "Fate": object_of(
         {
             "state": said(
                 one_of(*(state.value for state in trace.State)),
-                "unknown: nothing shows that it was ever there.",
+                "unknown: nothing shows that it was ever there; damaged: stored, and cannot be "
+                "read.",
             ),
             "certain": said(FLAG, "false: stored, repeated or expired; only the sums are known."),
             "at": said(nullable(MOMENT), "When it became so, as far as known."),

@@ -8,8 +8,8 @@ from history.archive.manifest import Manifest
 from history.archive.parquet import row_hash
 from history.archive.store import ArchiveError, Store, folder
 from history.base.table import counted
-from history.daily import days
 from history.daily.canonical import Connection, Digest
+from history.daily.day_reading import open_day
 from history.entities import Entity
 from history.models import ArchivedDay, DaySeal
 from history.seals import late_rows
@@ -74,12 +74,11 @@ def follow(
     newest = DaySeal.objects.filter(table=table, day=day).order_by("-id").first()
     if newest is None:
         return
-    with late_rows.one_snapshot(connection):
+    with open_day(connection, table, day) as place:
         count = late_rows.count(connection, table, day)
         if not count or count != late:  # a row that came meanwhile waits for the next run
             return
-        source = days.locate(connection, table, day).child
-        rows, rest, found = late_rows.digests(connection, entity, day, source)
+        rows, rest, found = late_rows.digests(connection, entity, day, place.child)
         whole = rest.finish() == newest.digest and rows.finish() == done.digest
         returned = not rest.rows and archived == newest.digest
         if found != count or not (whole or returned):

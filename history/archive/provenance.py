@@ -13,12 +13,11 @@ from history.archive.rows import Rows
 from history.archive.store import ArchiveError, Store
 from history.base import clock
 from history.base.table import counted
-from history.daily import days
 from history.daily.canonical import Connection, Digest
-from history.daily.days import DayState
+from history.daily.day_reading import open_day
+from history.daily.days import DayState, DayTable
 from history.entities import Entity
 from history.models import ArchivedDay
-from history.seals.late_rows import one_snapshot
 
 
 def noted(table: str, day: date) -> Manifest | None:
@@ -68,8 +67,8 @@ def check(connection: Connection, store: Store, entity: Entity, day: date) -> No
     found, known = manifest.load(store, entity.table, day), noted(entity.table, day)
     if found is None or (known and _same(known, found)):
         return
-    with one_snapshot(connection):
-        table = Rows(connection, store, entity, _source(connection, entity.table, day))
+    with open_day(connection, entity.table, day) as place:
+        table = Rows(connection, store, entity, _source(place))
         if scrubbing.damaged(store, found):
             again = known is None or known.digest == found.digest
             # The files will be written again, from the table alone.
@@ -85,9 +84,8 @@ def check(connection: Connection, store: Store, entity: Entity, day: date) -> No
         raise ArchiveError(_strange(found, entity, more))
 
 
-def _source(connection: Connection, table: str, day: date) -> sql.Composable:
+def _source(place: DayTable) -> sql.Composable:
     """The table of a day; without one, no row of its table."""
-    place = days.locate(connection, table, day)
     if place.state is not DayState.ABSENT:
         return place.child
     return sql.SQL("(SELECT * FROM {} LIMIT 0) AS absent").format(place.parent)

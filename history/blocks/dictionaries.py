@@ -9,11 +9,14 @@ from __future__ import annotations
 import hashlib
 import threading
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, Final
 
 import psycopg
 import zstandard
 from psycopg.rows import tuple_row
+
+from history.failure.complaints import Complaint
 
 Connection = psycopg.Connection[Any]
 
@@ -54,12 +57,15 @@ def decompress(dictionary: Dictionary | None, packed: bytes) -> bytes:
     number = 0 if dictionary is None else dictionary.number
     if (call := _OF_THREAD.known.get(number)) is None:
         data = None if dictionary is None else dictionary.data
-        call = zstandard.ZstdDecompressor(dict_data=data).decompress
+        # What follows the frame would be its checksum, if nothing says any more that it has one.
+        call = partial(
+            zstandard.ZstdDecompressor(dict_data=data).decompress, allow_extra_data=False
+        )
         _OF_THREAD.known[number] = call
     return call(packed)
 
 
-class MissingDictionaryError(LookupError):
+class MissingDictionaryError(Complaint, LookupError):
     """The dictionary of a block is not there, or not as it was."""
 
 

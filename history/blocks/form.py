@@ -7,9 +7,11 @@ their numbers, and their times do not go back.
 
 from __future__ import annotations
 
+import hashlib
 import struct
 from collections.abc import Iterator, Sequence
 from datetime import date
+from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
 import zstandard
@@ -27,6 +29,12 @@ BETWEEN: Final = b"\n"
 NOTHING: Final = b"null"
 NUMBER: Final = 4  # bytes, of the dictionary, in the place of the first ones of zstd, always these:
 _MAGIC: Final = zstandard.FRAME_HEADER
+# In the number of the dictionary: the last bytes of `keys` are the checksum of the row. Blocks of
+# the first form have none. The documents have one of their own, of zstd, in both forms.
+_CHECKED: Final = 1 << 31
+CHECKSUM: Final = 4  # bytes
+# PostgreSQL has no larger value.
+_LARGEST: Final = 1 << 30
 
 Row = tuple[Any, ...]
 """A row as history.daily.canonical.fields selects it: id, version, microseconds, client, author,
@@ -43,7 +51,7 @@ class DamagedBlockError(Complaint, RuntimeError):
 class Stored(NamedTuple):
     """The columns that a block has and a plain row lacks. unpacked: bytes of the documents. keys:
     of each version but the newest, in their order, eight bytes: five with the microseconds until
-    the newest, its type, its client, its author; None where there is one version. names: lines,
+    the newest, its type, its client, its author; then the checksum of the row. names: lines,
     whose numbers are these clients and authors, an empty one for no author; 0: that of the row.
     versions: all numbers; None where they follow one another."""
 
@@ -59,7 +67,8 @@ class Packer:
 
     def __init__(self, dictionary: Dictionary | None) -> None:
         data = None if dictionary is None else dictionary.data
-        self._number = (0 if dictionary is None else dictionary.number).to_bytes(NUMBER)
+        number = 0 if dictionary is None else dictionary.number
+        self._number = (number | _CHECKED).to_bytes(NUMBER)
         self._compress = zstandard.ZstdCompressor(
             LEVEL, dict_data=data, write_checksum=True, write_dict_id=False
         ).compress
@@ -71,23 +80,26 @@ class Packer:
             return newest, None
         text = BETWEEN.join([row[-1] for row in rows])
         packed = self._number + self._compress(text)[len(_MAGIC) :]
-        keys = versions = None
-        names: dict[str, int] = {}
+        keys, versions = b"", None
+        numbered: dict[str, int] = {}
         if len(rows) > 1:
             _, number, moment, client, author, *_ = newest
             made = []
             for row in rows[:-1]:
                 key = moment - row[2] << 8 | row[5]
                 for name, own in ((row[3], client), (row[4], author)):
-                    place = 0 if name == own else names.setdefault(name or "", len(names) + 1)
+                    place = 0
+                    if name != own:
+                        place = numbered.setdefault(name or "", len(numbered) + 1)
                     key = key << 8 | place
                 made.append(key)
             keys = struct.pack(f">{len(made)}q", *made)
             numbers = [row[1] for row in rows]
             if numbers != list(range(number - len(made), number + 1)):
                 versions = numbers
-        stored = Stored(len(text), keys, versions, "\n".join(names) if names else None, packed)
-        return (*newest[:-1], None), stored
+        names = "\n".join(numbered) if numbered else None
+        keys += checksum(newest, len(text), keys, versions, names)
+        return (*newest[:-1], None), Stored(len(text), keys, versions, names, packed)
 
 
 def cut(rows: Sequence[Row]) -> Iterator[Sequence[Row]]:
@@ -117,17 +129,95 @@ def _alone(client: str, author: str | None, type: int) -> bool:
     return "\n" in client or author == "" or "\n" in (author or "") or not 0 <= type < 256
 
 
+def checksum(
+    row: Row, unpacked: int, keys: bytes, versions: list[int] | None, names: str | None
+) -> bytes:
+    """Return the checksum of what the row of a block says besides its documents.
+
+    It is the beginning of the SHA-256 of what PostgreSQL's record_send makes of these columns, so
+    that SQL computes the same: `SOUND` of history.blocks.stored.
+
+    Args:
+        row: the block's own row, without a document or with one that does not count.
+        keys: without the checksum.
+    """
+    name = row[0].encode()
+    said = b"".join(
+        (
+            _NUMBERS(_FIELDS, _INT4, 4, row[1], _MOMENT, 8, row[2] - _EPOCH, _INT4, 4, row[5],
+                _INT4, 4, unpacked, _TEXT, len(name)),
+            name,
+            _text(row[3]),
+            _text(row[4]),
+            _text(row[6] if len(row) > 7 else None),  # the application of a child
+            _HEAD(_BYTES, len(keys)),
+            keys,
+            _NO_NUMBERS if versions is None else _array(versions),
+            _text(names),
+        )
+    )  # fmt: skip
+    return hashlib.sha256(said).digest()[:CHECKSUM]
+
+
+_NUMBERS: Final = struct.Struct(">iiiiiiqiiiiiiii").pack
+_HEAD: Final = struct.Struct(">ii").pack
+# The number of columns, and the OIDs of their types, which are constants of PostgreSQL.
+_FIELDS: Final = 11
+_INT4, _MOMENT, _TEXT, _BYTES, _ARRAY = 23, 1184, 1043, 17, 1007
+_NO_NUMBERS: Final = _HEAD(_ARRAY, -1)
+_EPOCH: Final = 946_684_800_000_000  # of PostgreSQL: 2000, in microseconds since 1970
+
+
+@lru_cache(maxsize=1_024)
+def _text(value: str | None) -> bytes:
+    if value is None:
+        return _HEAD(_TEXT, -1)
+    data = value.encode()
+    return _HEAD(_TEXT, len(data)) + data
+
+
+def _array(numbers: Sequence[int]) -> bytes:
+    count = len(numbers)
+    items = b"".join(_HEAD(4, number) for number in numbers)
+    return struct.pack(">iiiiiii", _ARRAY, 20 + len(items), 1, 0, _INT4, count, 1) + items
+
+
+def dictionary_number(packed: bytes) -> int:
+    """Return the number of the dictionary that a block needs; 0: none."""
+    return int.from_bytes(packed[:NUMBER]) & ~_CHECKED
+
+
 def documents(packed: bytes, dictionary: Dictionary | None) -> list[bytes]:
     """The documents in a block, in its order. Raises DamagedBlockError."""
+    frame = _MAGIC + packed[NUMBER:]
     try:
-        return decompress(dictionary, _MAGIC + packed[NUMBER:]).split(BETWEEN)
-    except zstandard.ZstdError as error:
+        # A changed length would ask for that much memory.
+        if zstandard.frame_content_size(frame) > _LARGEST:
+            raise DamagedBlockError("it cannot be unpacked: its length is not that of documents")
+        return decompress(dictionary, frame).split(BETWEEN)
+    except (zstandard.ZstdError, MemoryError) as error:
         raise DamagedBlockError(f"it cannot be unpacked: {error}") from None
+
+
+def check(row: Row, block: Sequence[Any]) -> Stored:
+    """Return the columns of a block, `keys` without the checksum. Raises DamagedBlockError if the
+    row is not as it was written."""
+    stored = Stored(*block)
+    keys = stored.keys or b""
+    checked = bool(int.from_bytes(stored.packed[:NUMBER]) & _CHECKED)
+    if checked != (len(keys) % 8 == CHECKSUM):
+        raise DamagedBlockError("its checksum is not where it was written")
+    if not checked:
+        return stored
+    keys, written = keys[:-CHECKSUM], keys[-CHECKSUM:]
+    if checksum(row, stored.unpacked, keys, stored.versions, stored.names) != written:
+        raise DamagedBlockError("its row is not as it was written")
+    return stored._replace(keys=keys)
 
 
 def expand(row: Row, block: Sequence[Any], dictionary: Dictionary | None) -> list[Row]:
     """The rows in a block, as they were, in its order. Raises DamagedBlockError."""
-    stored = Stored(*block)
+    stored = check(row, block)
     texts = documents(stored.packed, dictionary)
     id, newest, moment, client, author, *_ = row
     rest = row[6:-1]

@@ -10,7 +10,8 @@ import psycopg
 from psycopg import sql
 
 from history.blocks import dictionaries, stored
-from history.blocks.form import Row
+from history.blocks.form import DamagedBlockError, Row
+from history.daily.day_reading import locked
 from history.entities import Entity
 from history.kinds.kind import DayRows, Form
 
@@ -133,13 +134,15 @@ def versions(
     *,
     ordered: bool = True,
     data: str = "text",
+    damaged: Callable[[DamagedBlockError], None] | None = None,
 ) -> Generator[Row]:
     """The rows of a table of versions as `fields` selects them, in the canonical order, or as they
-    come; streamed. data: bytea for the bytes of documents. Close it, to use the connection again.
-    Raises DamagedBlockError."""
+    come; streamed. data: bytea for the bytes of documents. damaged: gets the error of each row that
+    cannot be read, which is left out. Close it, to use the connection again. Raises
+    DamagedBlockError where there is none."""
     by = order(connection, entity) if ordered else None
     packed = _with_text if data == "text" else None
-    return _stream(connection, entity, source, fields(entity), data, by, packed)
+    return _stream(connection, entity, source, fields(entity), data, by, packed, damaged)
 
 
 def hashes(
@@ -160,7 +163,7 @@ def hashes(
     query = sql.SQL(
         "COPY (SELECT {}, {}, sha256({}) FROM {} ORDER BY {}) TO STDOUT (FORMAT BINARY)"
     ).format(*map(sql.SQL, rows.called), encoded(rows), source, order(connection, rows))
-    with connection.cursor() as cursor, cursor.copy(query) as copy:
+    with locked(connection, source), connection.cursor() as cursor, cursor.copy(query) as copy:
         copy.set_types(["text", "int4", "bytea"])
         yield from copy.rows()
 
@@ -173,6 +176,7 @@ def _stream(
     last: str,
     by: sql.Composable | None,
     packed: Callable[[Row], Row] | None = None,
+    damaged: Callable[[DamagedBlockError], None] | None = None,
 ) -> Generator[Row]:
     """As `versions`. select: of plain rows: `fields` but for the document, then what has the type
     `last`; a version of a block has its document there, and becomes what packed makes of it."""
@@ -184,11 +188,12 @@ def _stream(
     )
     dictionaries.read(connection)
     child = () if entity.parent is None else ("text",)
-    with connection.cursor() as cursor, cursor.copy(query) as copy:
+    # COPY takes its snapshot before it waits for a lock.
+    with locked(connection, source), connection.cursor() as cursor, cursor.copy(query) as copy:
         copy.set_types(
             ["text", "int4", "int8", "text", "text", "int4", *child, last, *stored.TYPES]
         )
-        yield from stored.logical(entity.table, copy.rows(), packed)
+        yield from stored.logical(entity.table, copy.rows(), packed, damaged)
 
 
 def _with_text(row: Row) -> Row:

@@ -72,6 +72,11 @@ def active(connection: Connection) -> bool:
     return bool(_known[database])
 
 
+def spread(connection: Connection, table: str) -> bool:
+    """Return whether the rows of a table are on several nodes."""
+    return table in DISTRIBUTED_BY and active(connection)
+
+
 def forget_plain(connection: Connection) -> None:
     """For a new connection of a process that went on while the installation was distributed."""
     if not _known.get(_name(connection), True):

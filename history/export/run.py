@@ -11,12 +11,12 @@ from typing import IO
 import psycopg
 from django.db import Error as DatabaseError
 from django.db import connection
-from psycopg import sql
 
 from history.archive import manifest, provenance
 from history.archive.parquet import Row
 from history.archive.rows import union
 from history.archive.store import ArchiveError, Store
+from history.blocks.form import DamagedBlockError
 from history.blocks.stored import count
 from history.daily.canonical import Connection, versions
 from history.documents.jsonb import from_store
@@ -51,31 +51,33 @@ class Export:
 @dataclass(frozen=True, slots=True)
 class Exported:
     """What became of one day. rows: those in its file. kept: an earlier export has written it.
-    error: why it was not written."""
+    error: why it was not written. damaged: what its file lacks because it cannot be read."""
 
     day: Day
     rows: int = 0
     kept: bool = False
     error: Exception | None = None
+    damaged: tuple[str, ...] = ()
 
 
 def to_directory(export: Export, days: Sequence[Day], folder: Path) -> Iterator[Exported]:
     """Write each day to its own file; yields each day when it is done. A file gets its name when it
-    is complete, and is kept if the day still has as many rows. A day that fails stops no other. One
-    block of rows is in memory."""
+    is complete, and is kept if the day still has as many rows. Rows that cannot be read are left
+    out, and such a file is written again next time. A day that fails stops no other. One block of
+    rows is in memory."""
     folder.mkdir(parents=True, exist_ok=True)
     for day in days:
         yield _to_file(export, day, folder)
 
 
-def to_stream(export: Export, days: Sequence[Day], sink: IO[bytes]) -> int:
-    """Write all days into one stream, in the given order. Returns the number of rows. Raises one of
-    FAILURES where a day cannot be read: the stream is incomplete then."""
+def to_stream(export: Export, days: Sequence[Day], sink: IO[bytes]) -> Iterator[Exported]:
+    """Write all days into one stream, in the given order; yields each day when it is done. Raises
+    one of FAILURES where a day cannot be read: the stream is incomplete then."""
     connection.ensure_connection()
     with closing(FORMATS[export.kind](sink, export.entity)) as output:
-        rows = sum(_write(export, day, output, connection.connection) for day in days)
+        for day in days:
+            yield _write(export, day, output, connection.connection)
     sink.flush()
-    return rows
 
 
 def _to_file(export: Export, day: Day, folder: Path) -> Exported:
@@ -93,21 +95,25 @@ def _to_file(export: Export, day: Day, folder: Path) -> Exported:
             _complete(target) as sink,
             closing(FORMATS[export.kind](sink, export.entity)) as output,
         ):
-            rows = _write(export, day, output, plain)
+            done = _write(export, day, output, plain)
         # After the file: a note that does not belong to it would keep an incomplete file.
-        with _complete(note) as sink:
-            sink.write(f"{export.note(rows)}\n".encode())
+        if done.damaged:
+            note.unlink(missing_ok=True)
+        else:
+            with _complete(note) as sink:
+                sink.write(f"{export.note(done.rows)}\n".encode())
     except FAILURES as error:
         return Exported(day, error=error)
     finally:
         connection.close()
-    return Exported(day, rows)
+    return done
 
 
-def _write(export: Export, day: Day, output: Format, plain: Connection) -> int:
-    """Write the rows of a day; returns their number."""
+def _write(export: Export, day: Day, output: Format, plain: Connection) -> Exported:
+    """Write the rows of a day that can be read."""
     done = 0
-    with closing(_rows(export, day, plain)) as rows:
+    damaged: list[str] = []
+    with closing(_rows(export, day, plain, lambda error: damaged.append(str(error)))) as rows:
         for row in rows:
             data = from_store(row[-1] if isinstance(row[-1], bytes) else row[-1].encode())
             output.add((*row[:-1], data if export.mask is None else export.mask(row[0], data)))
@@ -115,24 +121,25 @@ def _write(export: Export, day: Day, output: Format, plain: Connection) -> int:
             if done % TICK_ROWS == 0:
                 export.tick(TICK_ROWS)
     export.tick(done % TICK_ROWS)
-    return done
+    return Exported(day, done, damaged=tuple(damaged))
 
 
-def _rows(export: Export, day: Day, plain: Connection) -> Generator[Row]:
-    """The rows of a day: of the database, in no particular order; of the archive; or of both."""
+def _rows(
+    export: Export, day: Day, plain: Connection, damaged: Callable[[DamagedBlockError], None]
+) -> Generator[Row]:
+    """The rows of a day: of the database, in no particular order; of the archive; or of both.
+    damaged: gets the error of each row of the database that cannot be read."""
     archived = None if day.archived is None else _archived(export, day, plain)
     if archived is not None and day.part is None:
         yield from archived
         return
     source = day.source(export.entity.table)
-    with plain.transaction():
-        # The lock first: COPY takes its snapshot before it waits for one, and so would find nothing
-        # of a day that `maintain` packs meanwhile.
-        plain.execute(sql.SQL("SELECT FROM {} LIMIT 0").format(source))
-        if archived is None:
-            yield from versions(plain, export.entity, source, ordered=False, data="bytea")
-        else:
-            yield from union(archived, versions(plain, export.entity, source))
+    if archived is None:
+        yield from versions(
+            plain, export.entity, source, ordered=False, data="bytea", damaged=damaged
+        )
+    else:
+        yield from union(archived, versions(plain, export.entity, source, damaged=damaged))
 
 
 def _archived(export: Export, day: Day, plain: Connection) -> Iterator[Row]:

@@ -1,16 +1,20 @@
 """Decides which missing versions of a document are gaps, and opens and closes these. What a reader
 is told of a version that is not there: history.timeline.absence."""
 
+import logging
 from collections.abc import Iterable
 from datetime import UTC, datetime
 from typing import Any, Final
 
 from django.db import connection, transaction
 
+from history.blocks.form import DamagedBlockError
 from history.blocks.stored import texts, versions
 from history.entities import Entity
 from history.gaps.scan import lock
 from history.record import ChangeType
+
+log = logging.getLogger(__name__)
 
 DOCUMENTS_AT_ONCE = 2_000
 
@@ -43,7 +47,7 @@ WITH hole AS (
 SELECT DISTINCT ON (t.id, t.version) t.id, t.version, t.updated_at, t.client_id, t.type,
     CASE WHEN w.new THEN t.data->>%(created_at)s::text END AS created,
     CASE WHEN w.new THEN t.packed END AS packed, t.stored_at, t.position
-FROM {table} t JOIN wanted w ON w.id = t.id AND w.version = t.version
+FROM {table} t JOIN wanted w ON w.id = t.id AND w.version = t.version AND t.position > 0
 ORDER BY t.id, t.version, t.updated_at
 """
 _LOWEST: Final = """
@@ -151,10 +155,14 @@ def _beginnings(cursor: Any, entity: Entity) -> None:
 def _created(
     cursor: Any, entity: Entity, id: str, packed: bytes | None, stored_at: Any, position: int
 ) -> str | None:
-    """The createdAt of a version in a block."""
+    """The createdAt of a version in a block; None where it has none or cannot be read."""
     if packed is None:
         return None
-    text = texts(connection.connection, entity.table, id, stored_at, packed)[position - 1]
+    try:
+        text = texts(connection.connection, entity.table, id, stored_at, packed)[position - 1]
+    except DamagedBlockError as error:
+        log.warning("whether older versions are missing is not known: %s", error)
+        return None
     cursor.execute("SELECT %s::jsonb->>%s::text", [text.decode(), entity.created_at])
     [(found,)] = cursor.fetchall()
     return None if found is None else str(found)

@@ -90,7 +90,8 @@ _SCAN: Final = (
     """
 CREATE TEMP TABLE gap_arrived ON COMMIT DROP AS
 SELECT id, range_agg(int8range(version, version, '[]')) AS versions, min(version) AS lowest
-FROM {table} AS stored WHERE stored_at >= %(start)s AND stored_at < %(end)s GROUP BY id
+FROM {table} AS stored WHERE stored_at >= %(start)s AND stored_at < %(end)s AND position > 0
+GROUP BY id
 """,
     """
 CREATE TEMP TABLE gap_known ON COMMIT DROP AS

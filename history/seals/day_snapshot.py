@@ -10,6 +10,7 @@ from psycopg import errors, sql
 from history import distribution
 from history.daily import days
 from history.daily.canonical import Connection
+from history.daily.day_reading import open_day
 from history.seals import late_rows
 
 T = TypeVar("T")
@@ -28,17 +29,19 @@ WHERE locktype = 'relation' AND mode = 'RowExclusiveLock' AND pid IS NULL
 """
 
 
-def in_one_state(connection: Connection, table: str, day: date, work: Callable[[], T]) -> T:
-    """What work returns, in a transaction with one state of the day; where tables are distributed
-    it may be called again. `connection` is in autocommit mode. Raises
+def in_one_state(
+    connection: Connection, table: str, day: date, work: Callable[[days.DayTable], T]
+) -> T:
+    """What work returns, in a transaction with one state of the day, whose table it gets; where
+    tables are distributed it may be called again. `connection` is in autocommit mode. Raises
     psycopg.errors.LockNotAvailable if a transaction that writes to the table stays open."""
     if not spread(connection, table):
-        with late_rows.one_snapshot(connection):
-            return work()
+        with open_day(connection, table, day) as place:
+            return work(place)
     for _ in range(ROUNDS):
         before = _noted(connection, table, day)
         with connection.transaction():
-            found = work()
+            found = work(days.locate(connection, table, day))
             if _noted(connection, table, day) == before:
                 return found
             raise psycopg.Rollback  # leaves the block, and is not seen outside
@@ -47,7 +50,7 @@ def in_one_state(connection: Connection, table: str, day: date, work: Callable[[
 
 def spread(connection: Connection, table: str) -> bool:
     """Whether the rows of a table are on several nodes."""
-    return table in distribution.DISTRIBUTED_BY and distribution.active(connection)
+    return distribution.spread(connection, table)
 
 
 def announce(connection: Connection, place: days.DayTable, table: str, day: date) -> None:

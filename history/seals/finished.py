@@ -8,11 +8,12 @@ from psycopg import Error, sql
 
 from history.daily.days import DayState
 from history.entities import ENTITIES
+from history.failure.complaints import Complaint
 from history.kinds.kind import DayRows
 from history.models import ArchivedDay, DaySeal
 from history.partitions.catalog import Partition
 from history.partitions.exclusive import reconnect
-from history.seals.seal import NotSealable, seal
+from history.seals.seal import seal
 
 # Of the days given, each a table and a day, those that may still get rows, and why.
 Unsettled = Callable[[Collection[tuple[str, date]]], Mapping[tuple[str, date], str]]
@@ -61,7 +62,7 @@ def seal_days(
     for rows, day in places:
         try:
             seal(connection.connection, rows, day)
-        except (NotSealable, Error) as error:
+        except (Complaint, Error) as error:
             yield rows, day, error
             if connection.connection.closed:
                 reconnect()

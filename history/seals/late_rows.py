@@ -2,8 +2,7 @@
 them."""
 
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from datetime import date, datetime
 
 from psycopg import errors, sql
@@ -130,13 +129,3 @@ def forget(connection: Connection) -> None:
     # Two statements: Citus refuses to delete by what a table of the coordinator says.
     for table, day in connection.execute(_GONE).fetchall():
         connection.execute(_FORGET, [table, day, days.partition_name(table, day)])
-
-
-@contextmanager
-def one_snapshot(connection: Connection) -> Iterator[None]:
-    """A transaction that sees one state of the database: late rows and digest fit together."""
-    with connection.transaction():
-        connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
-        # In a cluster one session, so one snapshot, of each node.
-        connection.execute("SET LOCAL citus.max_adaptive_executor_pool_size TO 1")
-        yield

@@ -39,8 +39,8 @@ def seal(connection: Connection, kept: DayRows, day: date) -> DaySeal:
     day_snapshot.announce(connection, place, kept.table, day)
     _freeze(connection, place)
 
-    def work() -> str:
-        found = digest(connection, kept, place.child)
+    def work(opened: days.DayTable) -> str:
+        found = digest(connection, kept, opened.child)
         if not kept.closed:
             _check_rows(kept.table, day, found.rows)
         made = add(connection, kept.table, day, found)

@@ -16,6 +16,7 @@ from history.base.table import counted
 from history.blocks.form import DamagedBlockError
 from history.daily import days
 from history.daily.canonical import Connection, Digest, Range, digest
+from history.daily.day_reading import open_day
 from history.daily.days import DayState
 from history.failure.complaints import Complaint
 from history.kinds.kind import Closed, DayRows
@@ -147,17 +148,21 @@ def accept(table: str, day: date) -> None:
 
 def _compared(connection: Connection, kept: DayRows, known: DaySeal) -> Verdict:
     """Compare a day; where one of several nodes seems to differ, once more in one state of all."""
-    with late_rows.one_snapshot(connection):
-        found = _compare(connection, kept, known)
+    with open_day(connection, kept.table, known.day) as place:
+        found = _compare(connection, kept, known, place)
     if found.fault and day_snapshot.spread(connection, kept.table):
         return day_snapshot.in_one_state(
-            connection, kept.table, known.day, lambda: _compare(connection, kept, known)
+            connection,
+            kept.table,
+            known.day,
+            lambda place: _compare(connection, kept, known, place),
         )
     return found
 
 
-def _compare(connection: Connection, kept: DayRows, known: DaySeal) -> Verdict:
-    place = days.locate(connection, kept.table, known.day)
+def _compare(
+    connection: Connection, kept: DayRows, known: DaySeal, place: days.DayTable
+) -> Verdict:
     count = 0 if kept.closed else late_rows.count(connection, kept.table, known.day)
     rest, found = Digest(), 0
     if place.state is not DayState.ABSENT and not count:

@@ -10,7 +10,9 @@ from django.db import ProgrammingError, connection, transaction
 from psycopg import errors, sql
 
 from history import distribution
-from history.blocks.stored import EPOCH, texts
+from history.blocks.form import DamagedBlockError
+from history.blocks.stored import EPOCH, texts, versions_in_row
+from history.blocks.stored import damaged as damaged_row
 from history.daily import days
 from history.daily.canonical import Connection
 from history.daily.days import DayState
@@ -30,21 +32,25 @@ PAGES_AT_ONCE = 512
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A partition to index. pages: how many it has, or the largest of its shards."""
+    """A partition to index. pages: how many it has, or the largest of its shards. table: the oid
+    of the table that has the name; a day that is packed or unpacked gets another one."""
 
     entity: Entity
     name: str
     pages: int
     shards: int
+    table: int
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """What one transaction did. keys: rows of search_key, new or seen again."""
+    """What one transaction did. keys: rows of search_key, new or seen again. damaged: what could
+    not be read."""
 
     pages: int
     rows: int
     keys: int
+    damaged: tuple[str, ...] = ()
 
 
 def targets() -> list[Target]:
@@ -59,30 +65,55 @@ def targets() -> list[Target]:
 
 
 def backfill(target: Target) -> Iterator[Step]:
-    """Index a partition, a step for each transaction. Ends early if the partition is dropped."""
+    """Index a partition, a step for each transaction. Begins again if the day is packed or unpacked
+    meanwhile: its rows are on other pages then. Ends early if the partition is dropped."""
     select = _select(target)
-    step = max(1, PAGES_AT_ONCE // target.shards)
-    for first in range(0, target.pages, step):
-        end = min(first + step, target.pages)
+    first = 0
+    while first < target.pages:
+        end = min(first + max(1, PAGES_AT_ONCE // target.shards), target.pages)
         try:
             with transaction.atomic():
-                done = _index(target, select, first, end)
+                done = _index(target, select, first, end) if _is_there(target) else None
         except ProgrammingError as error:
             if isinstance(error.__cause__, errors.UndefinedTable):
                 return
             raise
+        if done is None:
+            with connection.wrap_database_errors:
+                sizes = _sizes(connection.connection, [target.name])
+            if target.name not in sizes:
+                return
+            target, first = Target(target.entity, target.name, *sizes[target.name]), 0
+            continue
+        first = end
         yield done
+
+
+def _is_there(target: Target) -> bool:
+    """Lock the partition, and return whether it is the table whose pages were counted."""
+    with connection.cursor() as cursor:
+        if not distribution.active(connection.connection):
+            cursor.execute(f'LOCK TABLE "{target.name}" IN ACCESS SHARE MODE')
+        cursor.execute("SELECT %s::regclass::oid::bigint", [f'"{target.name}"'])
+        return bool(cursor.fetchone() == (target.table,))
 
 
 def _index(target: Target, select: sql.Composed, first: int, end: int) -> Step:
     keys, count = NewKeys(), 0
+    damaged: list[str] = []
     with connection.cursor() as cursor:
         cursor.execute(select, [f"({first},0)", f"({end},0)"])
-        for id, version, moment, data, packed in cursor:
+        for id, version, moment, data, packed, inside in cursor:
             found = [data]
-            if packed is not None:
+            try:
                 at = EPOCH + timedelta(microseconds=moment)
-                found = texts(connection.connection, target.entity.table, id, at, packed)
+                if not inside:
+                    raise damaged_row(target.entity.table, id, at)
+                if packed is not None:
+                    found = texts(connection.connection, target.entity.table, id, at, packed)
+            except DamagedBlockError as error:
+                damaged.append(str(error))
+                continue
             count += len(found)
             for each in found:
                 keys.add(Record(target.entity.name, id, version, 0, moment, "", None, None, each))
@@ -91,20 +122,24 @@ def _index(target: Target, select: sql.Composed, first: int, end: int) -> Step:
             # Sorted, as a consumer does it, so that the two do not deadlock.
             with connection.wrap_database_errors:
                 upsert(connection.connection, rows)
-    return Step(end - first, count, len(rows))
+    return Step(end - first, count, len(rows), tuple(damaged))
 
 
-def _sizes(connection: Connection, names: Sequence[str]) -> dict[str, tuple[int, int]]:
-    """How many pages and shards these tables have, as far as they exist."""
-    if there := held(connection, names):
-        return {name: (it.pages, len(it.shards)) for name, it in there.items()}
+def _sizes(connection: Connection, names: Sequence[str]) -> dict[str, tuple[int, int, int]]:
+    """How many pages and shards these tables have, and their oids, as far as they exist."""
+    there = held(connection, names)
     found = connection.execute(
-        "SELECT name, ceil(pg_relation_size(to_regclass(quote_ident(name)))"
-        "   / current_setting('block_size')::numeric)::int"
-        " FROM unnest(%s::text[]) AS name WHERE to_regclass(quote_ident(name)) IS NOT NULL",
+        "SELECT name, ceil(pg_relation_size(oid) / current_setting('block_size')::numeric)::int,"
+        "   oid::bigint"
+        " FROM unnest(%s::text[]) AS name"
+        " CROSS JOIN LATERAL (SELECT to_regclass(quote_ident(name))::oid AS oid) AS part"
+        " WHERE oid IS NOT NULL",
         [list(names)],
     )
-    return {name: (pages, 1) for name, pages in found.fetchall()}
+    return {
+        name: (it.pages, len(it.shards), oid) if (it := there.get(name)) else (pages, 1, oid)
+        for name, pages, oid in found.fetchall()
+    }
 
 
 def _select(target: Target) -> sql.Composed:
@@ -116,9 +151,13 @@ def _select(target: Target) -> sql.Composed:
     return sql.SQL(
         "SELECT id, version, (extract(epoch FROM updated_at) * 1000000)::bigint,"
         " convert_to((CASE WHEN jsonb_typeof(data) = 'string' THEN data"
-        "   ELSE jsonb_build_object({parts}) END)::text, 'UTF8'), packed"
+        "   ELSE jsonb_build_object({parts}) END)::text, 'UTF8'), packed, {inside}"
         " FROM {table} WHERE ctid >= %s::tid AND ctid < %s::tid"
-    ).format(parts=parts, table=sql.Identifier(target.name))
+    ).format(
+        parts=parts,
+        inside=sql.SQL(versions_in_row(target.entity)),
+        table=sql.Identifier(target.name),
+    )
 
 
 # A key that is stored again now is locked, and stays. By ctid each statement reads its pages once.
@@ -146,7 +185,7 @@ def remove_old(connection: Connection, before: date) -> int:
     table, once for each day of maintain. `connection` is in autocommit mode."""
     if MaintainRun.objects.filter(search_keys_before__gte=before).exists():
         return 0
-    [(pages, shards)] = _sizes(connection, ["search_key"]).values()
+    [(pages, shards, _)] = _sizes(connection, ["search_key"]).values()
     statement = _REMOVE_SPREAD if distribution.active(connection) else _REMOVE
     step = max(1, PAGES_AT_ONCE // shards)
     removed = 0

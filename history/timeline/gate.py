@@ -9,7 +9,8 @@ sources know nothing of readers; the questions of this package ask no source the
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from itertools import chain
@@ -19,6 +20,7 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
 from history import need_to_know, quarantined
+from history.blocks.form import DamagedBlockError
 from history.database import prepared
 from history.diff import BadPath, PathFault
 from history.diff import parse as parse_path
@@ -35,6 +37,7 @@ from history.timeline.sources.old_service import OldService
 from history.timeline.sources.statements import Fields
 from history.timeline.sources.tables import First, Tables
 from history.versions import (
+    Damaged,
     Key,
     Located,
     Named,
@@ -101,7 +104,8 @@ class Reader:
     viewer: for whom the documents are. open_archive: gives the archive; None where there is none.
     old: the old service, with what it was asked. alone: it is hidden, and not asked for what is
     shown. archive: the archive, if it is asked too. fields: the only top-level fields that
-    documents have for this reader; None: all."""
+    documents have for this reader; None: all. damaged: what lists have left out because it cannot
+    be read, with the errors."""
 
     viewer: Viewer
     open_archive: Callable[[], Archived | None]
@@ -109,6 +113,7 @@ class Reader:
     alone: bool = False
     archive: Archived | None = None
     fields: Fields = None
+    damaged: Damaged = field(default_factory=dict)
 
     def in_clear(self) -> Reader:
         """The same reader, who sees masked values too: for one that is unmasked."""
@@ -143,12 +148,19 @@ class Reader:
 
     @property
     def _source(self) -> Source:
+        return self._source_with(Tables(self.fields))
+
+    @property
+    def _source_of_lists(self) -> Source:
+        """The same source, which notes what cannot be read, and answers for the rest."""
+        return self._source_with(Tables(self.fields, self.damaged))
+
+    def _source_with(self, tables: Tables) -> Source:
         # Of one version the first that has it counts.
         others: list[Supplement] = [self.archive] if self.archive else []
         if self.shown_old.possible:
             others.append(self.old)
-        stored = Tables(self.fields)
-        return Merged(others, stored) if others else stored
+        return Merged(others, tables) if others else tables
 
     # The gate.
 
@@ -181,6 +193,15 @@ class Reader:
         self._permit(found)
         return found
 
+    @contextmanager
+    def _damage_confined(self, named: Iterable[Named]) -> Iterator[None]:
+        """Tell of damage only who may open these entities: it says that they exist."""
+        try:
+            yield
+        except DamagedBlockError:
+            self._confine(named)
+            raise
+
     def _confine(self, named: Iterable[Named]) -> None:
         if need_to_know.applies(self.viewer):
             self.confine(*named)
@@ -195,9 +216,12 @@ class Reader:
     def _root_documents(self, applications: Collection[str]) -> Mapping[str, Json]:
         """The newest document of each of these applications, not masked: for the rule of
         need-to-know, which decides before anything is shown. As need_to_know.Documents."""
-        rows = tables.newest_documents(root(), applications)
+        damaged: Damaged = {}
+        rows = tables.newest_documents(root(), applications, damaged=damaged)
         found = {row.id: parse(row.data) for row in rows}
-        return {**self.old.root_documents(set(applications) - found.keys()), **found}
+        # Not in self.damaged: who may open these is not known.
+        lacking = set(applications) - found.keys() - {id for _, id, _ in damaged}
+        return {**self.old.root_documents(lacking), **found}
 
     def check_path(self, kinds: Iterable[Entity], path: str) -> None:
         """Raises BadParameterError if this is neither a pointer nor a key path, or if it leads into
@@ -215,8 +239,9 @@ class Reader:
 
     def page(self, entity: Entity, query: Query, after: Place | None, limit: int) -> Read:
         """As Tables.page."""
-        found = self._source.page(entity, query, after, limit)
         named = (entity, query.id)
+        with self._damage_confined([named]):
+            found = self._source.page(entity, query, after, limit)
         theirs = self.shown_old.of(*named)
         if not found.rows or (theirs and need_to_know.applies(self.viewer)):
             self.confine(named)
@@ -224,7 +249,8 @@ class Reader:
 
     def keys(self, entity: Entity, ids: Collection[str]) -> dict[str, list[Key]]:
         """As Tables.keys."""
-        found = self._source.keys(entity, ids)
+        with self._damage_confined((entity, id) for id in ids):
+            found = self._source.keys(entity, ids)
         self._confine((entity, id) for id in found)
         return found
 
@@ -232,47 +258,55 @@ class Reader:
         self, entity: Entity, id: str, below: Sequence[Key], count: int
     ) -> tuple[list[Key], Rows]:
         """As Tables.newest."""
-        keys, rows = self._source.newest(entity, id, below, count)
+        with self._damage_confined([(entity, id)]):
+            keys, rows = self._source.newest(entity, id, below, count)
         self._confine([(entity, id)])
         return keys, {row.located: row for row in self._shown(entity, rows)}
 
-    def documents(self, wanted: Iterable[Located]) -> tuple[Rows, set[Located]]:
-        """As Tables.documents: versions, and which of those that are wanted are unread."""
-        rows, unread = self._source.documents(list(wanted))
+    def documents(
+        self, wanted: Iterable[Located], *, as_list: bool = False
+    ) -> tuple[Rows, set[Located]]:
+        """As Tables.documents: versions, and which of those that are wanted are unread. as_list:
+        what cannot be read is left out, and noted in `damaged`."""
+        source = self._source_of_lists if as_list else self._source
+        places = list(wanted)
+        with self._damage_confined(place[:2] for place in places):
+            rows, unread = source.documents(places)
         kinds: defaultdict[Entity, list[VersionRow]] = defaultdict(list)
         for row in rows:
             kinds[row.entity].append(row)
         shown = chain.from_iterable(self._shown(*each) for each in kinds.items())
         return {row.located: row for row in shown}, set(unread)
 
-    def bodies(self, wanted: Iterable[Located]) -> Rows:
-        """All of these versions that are still there."""
+    def bodies(self, wanted: Iterable[Located], *, as_list: bool = False) -> Rows:
+        """All of these versions that are still there. as_list: as in documents()."""
         found: Rows = {}
         left = list(wanted)
         most = len(left)
         while left:
-            read, unread = self.documents(left[:most])
+            read, unread = self.documents(left[:most], as_list=as_list)
             left = [*(place for place in left if place in unread), *left[most:]]
             most = max(1, 2 * len(read))
             found |= read
         return found
 
     def members(self, application: str) -> dict[Named, list[Key]]:
-        """As Tables.members."""
-        found = self._source.members(application)
-        if found:
+        """As Tables.members. What cannot be read is left out, and noted in `damaged`."""
+        found = self._source_of_lists.members(application)
+        if found or self.damaged:
             self._permit([application])
-        self._confine(found)
+        self._confine([*found, *(place[:2] for place in self.damaged)])
         return found
 
     def of_application(
         self, query: Query, after: Place | None, limit: int
     ) -> tuple[list[Located], dict[Named, list[Key]]]:
-        """As Tables.of_application."""
-        found, keys = self._source.of_application(query, after, limit)
+        """As Tables.of_application. Of what cannot be read there are no keys; it is noted in
+        `damaged`."""
+        found, keys = self._source_of_lists.of_application(query, after, limit)
         if found or self.shown_old.of_application(query.id):
             self._permit([query.id])
-        self._confine(keys)
+        self._confine([*keys, *(place[:2] for place in self.damaged)])
         return found, keys
 
     # What other records say of a document by its id.
@@ -379,8 +413,9 @@ class Reader:
         return tables.first(texts, ids, searchable_keys(self.viewer), limit)
 
     def newest_documents(self, entity: Entity, ids: Collection[str]) -> list[VersionRow]:
-        """As tables.newest_documents."""
-        return self._shown(entity, tables.newest_documents(entity, ids, self.fields))
+        """As tables.newest_documents. What cannot be read is left out, and noted in `damaged`."""
+        rows = tables.newest_documents(entity, ids, self.fields, self.damaged)
+        return self._shown(entity, rows)
 
     def newest_bytes(self, named: Collection[Named], most: int) -> dict[Named, int]:
         """As tables.newest_bytes, of entities that the viewer was shown."""

@@ -102,12 +102,15 @@ def batches(
     wanted: Sequence[Located],
     known: Mapping[Named, Keys],
     read: Mapping[Located, VersionRow] = MappingProxyType({}),
+    *,
+    as_list: bool = False,
 ) -> Iterator[list[Pair]]:
     """These versions in their order, each with its previous version. Lists, for each of which one
     query reads the documents: BATCH of them, fewer where READ_BYTES allow no more.
 
     known: all keys of each of the entities. read: what was read before; no query where that is all.
-    What retention has just removed is left out.
+    What retention has just removed is left out. as_list: so is what cannot be read, and what would
+    be compared with it; Reader.damaged has the former.
     """
     left, most, rows = list(wanted), budget.BATCH, dict(read)
     while left:
@@ -115,7 +118,7 @@ def batches(
         needed = dict.fromkeys(each for pair in pairs for each in pair if each is not None)
         ready = len(pairs)
         if lacking := [place for place in needed if place not in rows]:
-            found, unread = reader.documents(lacking)
+            found, unread = reader.documents(lacking, as_list=as_list)
             rows = {place: rows[place] for place in needed if place in rows} | found
             if unread:
                 ready = next(at for at, pair in enumerate(pairs) if not unread.isdisjoint(pair))
@@ -124,7 +127,7 @@ def batches(
         if made := [
             Pair(rows[place], rows.get(low) if low else None, known[place[:2]].trusted)
             for place, low in pairs[:ready]
-            if place in rows
+            if place in rows and not (low and low in reader.damaged)
         ]:
             yield made
 

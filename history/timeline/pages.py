@@ -2,7 +2,7 @@
 its children. Page tokens, and the filter by changed path."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 from django.utils.translation import gettext as _
@@ -27,16 +27,19 @@ from history.timeline.query import (
     storable,
     unknown,
 )
-from history.versions import Pair, Place, VersionRow
+from history.versions import Damaged, DamagedPlace, Pair, Place, VersionRow
 
 
 @dataclass(frozen=True, slots=True)
 class Page:
     """Some versions in display order. next_token: None on the last page. A page that its budget
-    ended has fewer versions than asked for, with a path filter even none, and a token."""
+    ended has fewer versions than asked for, with a path filter even none, and a token. damaged:
+    what a page of an application lacks, because it cannot be read: versions, or all of an entity;
+    with these, the versions that would be compared with them."""
 
     versions: tuple[Version, ...]
     next_token: str | None
+    damaged: tuple[DamagedPlace, ...] = ()
 
 
 def page(reader: Reader, query: Query) -> Page:
@@ -50,6 +53,8 @@ def page(reader: Reader, query: Query) -> Page:
     nothing of the entity, OlderThanRetentionError where only days before retention are asked for,
     and ArchiveUnavailableError.
     """
+    damaged: Damaged = {}  # of this answer alone
+    every, reader = reader.damaged, replace(reader, damaged=damaged)
     if query.archive:
         reader = reader.with_archive()
     _check(reader, query)
@@ -62,15 +67,18 @@ def page(reader: Reader, query: Query) -> Page:
     if course.waits:
         return Page((), query.page_token)
     found, place = _fill(course.reader, query, place)
+    every.update(damaged)
     if not found and query.page_token is None:
+        for error in damaged.values():
+            raise error
         if query.filters == NO_FILTERS or not _known(reader, query):
             raise unknown(query.entity, query.id, archive=query.archive)
         if not query.archive:
             absence.check_retention(query.filters)
     if place is None:
-        return Page(tuple(found), None)
+        return Page(tuple(found), None, tuple(damaged))
     token = issue_token(query.binding, (*place, course.mark), compress=False)
-    return Page(tuple(found), token)
+    return Page(tuple(found), token, tuple(damaged))
 
 
 def newest(reader: Reader, entity: Entity, id: str) -> Version:
@@ -173,7 +181,7 @@ def _of_application(reader: Reader, query: Query, after: Place | None, size: int
         shown, more = found[:size], len(found) > size
         known = {named: Keys(its) for named, its in keys.items()}
         places = [place for place in shown if place[:2] in known]
-        for pairs in batches(reader, places, known):
+        for pairs in batches(reader, places, known, as_list=True):
             yield pairs, more or pairs[-1].row.located != places[-1]
         if more:
             after = Place.of(shown[-1])

@@ -60,6 +60,7 @@ class Absence(Enum):
     NEVER_ARRIVED = "neverArrived"
     QUARANTINED = "inQuarantine"  # it came, or some of several came, and could not be stored
     UNKNOWN = "unknown"  # removed or never arrived
+    DAMAGED = "damaged"  # it is stored, and cannot be read
 
     @property
     def was_kept(self) -> bool:

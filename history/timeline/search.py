@@ -185,7 +185,8 @@ def without_document(reader: Reader, carriers: Collection[Named]) -> set[Named]:
 def _loaded(reader: Reader, results: Mapping[str, Results]) -> dict[str, Results]:
     """The same with the newest version of each; without what retention has just removed."""
     every = [hit for its in results.values() for hit in its.found]
-    rows = reader.bodies({(*hit.named, hit.newest) for hit in every if hit.newest})
+    wanted = {(*hit.named, hit.newest) for hit in every if hit.newest}
+    rows = reader.bodies(wanted, as_list=True)
     there = {place[:2]: row for place, row in rows.items()}
     return {
         text: its._replace(

@@ -3,7 +3,7 @@ and the state of an application with its children at a moment."""
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import NamedTuple, TypeAlias
 
@@ -284,6 +284,7 @@ def application_at(
     """
     if not storable(id):
         raise unknown(None, id)
+    of_all, reader = reader, replace(reader, damaged={})
     reader.shown_old.want(None, id)
     members = members or reader.members(id)
     ordered = sorted(members, key=lambda its: (ENTITIES.index(its[0]), its[1]))
@@ -298,7 +299,7 @@ def application_at(
     missing: list[MissingPart] = []
     after: dict[Named, Version] = {}
     budget, gone = Budget(), set(current)
-    for pairs in batches(reader, wanted, there):
+    for pairs in batches(reader, wanted, there, as_list=True):
         gone -= {pair.named for pair in pairs if pair.row.key == current.get(pair.named)}
         later = [pair for pair in pairs if pair.row.key == following.get(pair.named)]
         for part in compose.versions(reader, later, frozenset()):
@@ -311,8 +312,17 @@ def application_at(
         first = [pair for pair in its if pair.named in lowest]
         whys = [(*pair.named, absence.before(reader, pair, moment)) for pair in first]
         missing += [MissingPart(entity, part, why) for entity, part, why in whys if why]
-    missing += [MissingPart(*named, Absence.REMOVED) for named in current if named in gone]
+    of_all.damaged.update(reader.damaged)
+    damaged = {(entity, part): error for (entity, part, _), error in reader.damaged.items()}
+    missing += [
+        MissingPart(*named, Absence.DAMAGED if named in damaged else Absence.REMOVED)
+        for named in current
+        if named in gone
+    ]
+    missing += [MissingPart(*named, Absence.DAMAGED) for named in damaged.keys() - current.keys()]
     if not parts:
+        for error in damaged.values():
+            raise error
         raise _nothing(id, bool(there), missing)
     parts.sort(key=lambda part: not part.entity.root and part.type is ChangeType.DELETE)
     children = [part for part in parts if not part.entity.root]

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import date, datetime
 from enum import Enum, StrEnum
 from typing import Any, NamedTuple
 
@@ -10,6 +10,7 @@ from django.db import connection
 
 from history import complete_to, need_to_know, quarantined, timeline
 from history.base.silence import Silence
+from history.blocks.form import DamagedBlockError
 from history.entities import Entity
 from history.held_messages import MessagePlace, Quarantined
 from history.record import UNSTORED_SPAN
@@ -21,7 +22,8 @@ from history.versions import Key
 class State(StrEnum):
     """What became of it. repeated: the same version was stored before. expired: retention removed
     it, or it came too late to be stored. unread: the broker has it. lost: the broker deleted it
-    before it was read. unknown: nothing shows that it was ever there."""
+    before it was read. damaged: stored, and cannot be read. unknown: nothing shows that it was ever
+    there."""
 
     STORED = "stored"
     REPEATED = "repeated"
@@ -29,6 +31,7 @@ class State(StrEnum):
     QUARANTINED = "quarantined"
     UNREAD = "unread"
     LOST = "lost"
+    DAMAGED = "damaged"
     UNKNOWN = "unknown"
 
 
@@ -46,6 +49,7 @@ class How(Enum):
     DISCARDED = State.QUARANTINED, "discarded in quarantine"
     UNREAD = State.UNREAD, "not read yet"
     LOST = State.LOST, "deleted by the broker before it was read"
+    CANNOT_BE_READ = State.DAMAGED, "stored and cannot be read"
     NO_MESSAGE = State.UNKNOWN, "the offset has no message"
     NOT_SENT = State.UNKNOWN, "beyond the end of the partition"
     BEFORE_FIRST = State.UNKNOWN, "before the first offset that was read"
@@ -85,7 +89,7 @@ class Fate:
     """at: when this became so; None if not known. place: the message that brought it, if known.
     made_at: the version's updatedAt, where stored. settled_at: when it was discarded. reason: why
     it is in quarantine, a member of ingest's Reason; detail: the same as a sentence. certain: False
-    if it may also have been repeated or expired."""
+    if it may also have been repeated or expired. day: the one of which versions cannot be read."""
 
     how: How
     name: Name | None = None
@@ -97,6 +101,7 @@ class Fate:
     detail: str = ""
     certain: bool = True
     may_be: MayBe | None = None
+    day: date | None = None
 
     @property
     def state(self) -> State:
@@ -119,6 +124,16 @@ def of_version(reader: Reader, entity: Entity, id: str, number: int) -> Fate:
     """What became of a version. What is stored is `stored`, whatever else happened. id: one that an
     entity can have. Up to nine queries. Raises what need_to_know.permit raises."""
     name = Name(entity.name, id, number)
+    try:
+        return _of_version(reader, entity, name)
+    except DamagedBlockError as error:
+        reader.viewer.look.read(reader.confine((entity, id)))
+        return Fate(how=How.CANNOT_BE_READ, name=name, day=error.day)
+
+
+def _of_version(reader: Reader, entity: Entity, name: Name) -> Fate:
+    _, id, number = name
+    assert number is not None  # of a version it is known  # noqa: S101
     keys = reader.without_old_service().keys(entity, [id]).get(id, [])
     answered = bool(keys) or reader.shown_old.want(entity, id)
     reader.viewer.look.read(reader.confine((entity, id)))
@@ -126,6 +141,7 @@ def of_version(reader: Reader, entity: Entity, id: str, number: int) -> Fate:
         need_to_know.undecided(reader.viewer)
     there = [key for key in keys if key.version == number]
     if there:
+        reader.without_old_service().bodies([(entity, id, there[-1])])  # whether it can be read
         return _stored(reader, entity, name, there[-1])
     held = reader.came(entity, [(id, number, number)]).get(id, {}).get(number)
     if held is not None:

@@ -14,6 +14,9 @@ from history.trace.fate import Fate, How
 _OF_VERSION: Final[Mapping[How, Any]] = {
     How.STORED: gettext_lazy("Version {n} is stored."),
     How.STORED_FROM: gettext_lazy("Version {n} was stored on {at}, from {place}."),
+    How.CANNOT_BE_READ: gettext_lazy(
+        "Version {n} is stored, but stored versions of {day} are damaged and cannot be read."
+    ),
     How.TOO_OLD: gettext_lazy("Version {n} came on {at}, when it was older than what is kept."),
     How.REMOVED: gettext_lazy("Version {n} was removed: it is past the days that are kept."),
     How.IN_QUARANTINE: gettext_lazy("Version {n} came on {at} and is in quarantine: {reason}."),
@@ -73,6 +76,7 @@ def said(fate: Fate, fill: Fill = str.format, when: Callable[[datetime], str] = 
         "then": when(fate.settled_at) if fate.settled_at else "?",
         "place": f"{place.topic}[{place.partition}]@{place.offset}" if place else "?",
         "reason": REASONS.get(fate.reason, fate.reason),
+        "day": fate.day or "?",
     }
     return [fill(str(template or _OF_MESSAGE[fate.how]), **values), *_may_be(fate, fill, when)]
 

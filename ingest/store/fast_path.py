@@ -31,13 +31,14 @@ WHERE updated_at >= %s::timestamptz AND updated_at < %s::timestamptz
 """
 
 
-# The rows that a block of their day has already. The moments of a block are in microseconds.
+# The rows that a block of their day has already, or may have: position 0 is one of a block that is
+# not as it was written. The moments of a block are in microseconds.
 _IN_BLOCKS = """
 SELECT EXISTS (
     SELECT FROM unnest(%s::text[], %s::bigint[], %s::int[]) AS given(row_id, moment, row_version)
-    JOIN {versions} AS stored ON stored.id = row_id AND stored_at >= updated_at
-        AND stored.version = row_version AND in_block
-        AND updated_at = 'epoch'::timestamptz + moment * interval '1 microsecond'
+    JOIN {versions} AS stored ON stored.id = row_id AND in_block
+        AND (position = 0 OR stored_at >= updated_at AND stored.version = row_version
+            AND updated_at = 'epoch'::timestamptz + moment * interval '1 microsecond')
     WHERE stored_at >= %s::timestamptz AND stored_at < %s::timestamptz
 )
 """

@@ -12,7 +12,7 @@ from psycopg import errors, sql
 from psycopg.rows import tuple_row
 
 from history.blocks.form import DamagedBlockError
-from history.blocks.stored import texts, versions
+from history.blocks.stored import damaged, texts, versions
 from history.daily import days
 from history.daily.days import WHOLE_ROWS
 from history.daily.window import MICROSECONDS_PER_DAY, day_of
@@ -39,8 +39,7 @@ SELECT coalesce(json_agg(k.n - 1), '[]')::text FROM (
         'epoch'::timestamptz + moment::bigint * interval '1 microsecond' AS at
     FROM ROWS FROM (json_array_elements_text(%s::json), json_array_elements_text(%s::json),
         json_array_elements_text(%s::json)) WITH ORDINALITY AS u(id, moment, version, n)
-) k JOIN {table} t ON t.id = k.id AND t.{stored_at} >= k.at AND t.updated_at = k.at
-    AND t.version = k.version
+) k JOIN {table} t ON t.id = k.id AND {same}
 WHERE t.{stored_at} >= %s::timestamptz AND t.{stored_at} < %s::timestamptz
 """
 
@@ -67,8 +66,8 @@ FROM (
     SELECT s.n, s.data::text AS text, t.id, t.stored_at, t.stored_version, t.position, t.packed,
         (s.type, s.client_id, s.author, s.{given})
             IS NOT DISTINCT FROM (t.type, t.client_id, t.author, t.{theirs}) AS same
-    FROM {stage} s JOIN {versions} t ON t.id = s.id AND t.stored_at >= s.updated_at
-        AND t.updated_at = s.updated_at AND t.version = s.version AND t.in_block
+    FROM {stage} s JOIN {versions} t ON t.id = s.id AND t.in_block AND (t.position = 0
+        OR t.stored_at >= s.updated_at AND t.updated_at = s.updated_at AND t.version = s.version)
     WHERE s.updated_at >= %(start)s::timestamptz AND s.updated_at < %(end)s::timestamptz
         AND t.stored_at >= %(start)s::timestamptz AND t.stored_at < %(end)s::timestamptz
     ORDER BY t.id, t.stored_at, t.stored_version OFFSET 0
@@ -96,11 +95,16 @@ def _look_up(
 ) -> frozenset[int]:
     """The places of the keys that are stored."""
     # A day of a topic that is read again may be packed, and may have plain rows beside its blocks.
+    same = "t.updated_at = k.at AND t.version = k.version"
     if days.is_packed(connection, entity.table, day):
         table, stored_at = sql.SQL(versions(entity)), "stored_at"
+        # A block that is not as it was written may have any version of its document and day.
+        same = f"(t.position = 0 OR t.stored_at >= k.at AND {same})"
     else:
         table, stored_at = sql.SQL(entity.table), "updated_at"
-    query = sql.SQL(_LOOK_UP).format(table=table, stored_at=sql.Identifier(stored_at))
+    query = sql.SQL(_LOOK_UP).format(
+        table=table, same=sql.SQL(same), stored_at=sql.Identifier(stored_at)
+    )
     arrays = [msgspec.json.encode(column).decode() for column in zip(*keys, strict=True)]
     found = connection.execute(query, (*arrays, *days.bounds(day)), prepare=False).fetchone()
     assert found is not None  # an aggregate is one row  # noqa: S101
@@ -156,6 +160,8 @@ def _divergent_in_blocks(connection: Connection, entity: Entity, day: date) -> s
             try:
                 if packed is not None:
                     block = []
+                    if position == 0:
+                        raise damaged(entity.table, id, at)
                     block = texts(connection, entity.table, id, at, packed)
             except DamagedBlockError as error:
                 log.warning("a message that may be a repeat goes to quarantine: %s", error)

@@ -130,17 +130,18 @@ class Observer:
 
     def _unpacked(self, row: Any) -> Iterator[Row]:
         """The versions in a block, by a reader of its own."""
+        checksum = 4
         query = "SELECT content FROM pack_dictionary WHERE number = %s"
-        [dictionary] = self._query(query, [int.from_bytes(row.packed[:4])]) or [None]
+        [dictionary] = self._query(query, [int.from_bytes(row.packed[:4]) & 0x7FFFFFFF]) or [None]
         data = dictionary and zstandard.ZstdCompressionDict(dictionary.content)
         frame = b"\x28\xb5\x2f\xfd" + row.packed[4:]
         texts = zstandard.ZstdDecompressor(dict_data=data).decompress(frame).split(b"\n")
         keys, names = row.keys or b"", (row.names or "").split("\n")
-        assert len(keys) == 8 * (len(texts) - 1)
+        assert len(keys) == 8 * (len(texts) - 1) + checksum
         for place, text in enumerate(texts):
             number, at = row.version - len(texts) + 1 + place, row.at
             kind, client, author = row.type, row.client_id, row.author
-            if key := keys[8 * place : 8 * place + 8]:
+            if key := keys[8 * place : min(8 * place + 8, len(keys) - checksum)]:
                 at -= int.from_bytes(key[:5])
                 kind = key[5]
                 client = names[key[6] - 1] if key[6] else client

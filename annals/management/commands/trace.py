@@ -12,7 +12,8 @@ from history.record import MAX_VERSION, UNSTORED_SPAN
 class Command(ActionCommand):
     help = (
         "Print what became of a version (--entity, --id, --version) or of a message (--topic, "
-        "--partition, --offset): stored, repeated, expired, quarantined, unread, lost or unknown."
+        "--partition, --offset): stored, repeated, expired, quarantined, unread, lost, damaged or "
+        "unknown."
     )
     action = "annals.management.actions.trace.run"
 

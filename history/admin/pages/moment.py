@@ -216,6 +216,9 @@ def _part(version: Version, room: Room) -> dict[str, object]:
 
 
 def _missing(part: MissingPart) -> str:
+    if part.why is Absence.DAMAGED:
+        text = _("{kind} {id}: the version of that moment is damaged and cannot be read.")
+        return text.format(kind=title(part.entity), id=part.id)
     text = (
         _("{kind} {id}: the version of that moment never arrived.")
         if part.why is Absence.NEVER_ARRIVED

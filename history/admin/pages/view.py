@@ -12,7 +12,7 @@ from django.shortcuts import render
 from django.utils.translation import gettext as _
 
 from history import timeline, trace
-from history.admin.parts import gaps, heads, held, standing
+from history.admin.parts import damage, gaps, heads, held, standing
 from history.admin.parts.cards import title
 from history.admin.parts.headline import for_titles
 from history.admin.site.access import PERMISSION
@@ -42,6 +42,7 @@ def may_view_history(
             raise PermissionDenied
         try:
             reader = timeline.of_request(request.user, accesses.of(request))
+            damage.tell(request, reader)
             if place := _place(kwargs):
                 standing.read(request, *place)
             try:

@@ -31,7 +31,7 @@ log = logging.getLogger("history.management.commands.export")
 
 def run(command: BaseCommand, **options: Any) -> None:
     """Export the days. options: as the command declares them. Exits with 1 if some days do not
-    exist any more, with 2 if the export failed."""
+    exist any more or some versions cannot be read, with 2 if the export failed."""
     entity = BY_NAME[options["entity"]]
     url = settings.ANNALS.archive_url
     begun = time.monotonic()
@@ -70,7 +70,7 @@ def run(command: BaseCommand, **options: Any) -> None:
             )
     if done["failed"]:
         sys.exit(2)
-    if missing:
+    if missing or done["damaged"]:
         sys.exit(1)
 
 
@@ -102,24 +102,33 @@ def _export(
     """Export the days, and report each at once that failed, unless as JSON. Returns the sums."""
     folder, rows, kept = options["output"], 0, 0
     failed: list[dict[str, str]] = []
+    damaged: list[dict[str, str]] = []
     total = sum(day.rows for day in days)
     with progress(f"export {export.entity.name}, rows", total, sys.stderr) as tick:
         counted = replace(export, tick=tick)
         if folder is None:
-            rows = to_stream(counted, days, sys.stdout.buffer)
+            exported = to_stream(counted, days, sys.stdout.buffer)
         else:
-            for each in to_directory(counted, days, folder):
-                rows, kept = rows + each.rows, kept + each.kept
-                if each.error is not None:
-                    failed.append({"name": each.day.name, "why": _why(each.error)})
-                    if not options["json"]:
-                        command.stderr.write("{name} not exported: {why}".format(**failed[-1]))
+            exported = to_directory(counted, days, folder)
+        for each in exported:
+            rows, kept = rows + each.rows, kept + each.kept
+            lines = []
+            if each.error is not None:
+                failed.append({"name": each.day.name, "why": _why(each.error)})
+                lines.append("{name} not exported: {why}".format(**failed[-1]))
+            for why in each.damaged:
+                damaged.append({"name": each.day.name, "why": why})
+                lines.append(f"{each.day.name} exported without what cannot be read: {why}")
+            if not options["json"]:
+                for line in lines:
+                    command.stderr.write(line)
     return {
         "table": export.entity.table,
         "days": len(days) - len(failed),
         "before": kept,
         "rows": rows,
         "failed": failed,
+        "damaged": damaged,
     }
 
 

@@ -3,6 +3,7 @@
 import json
 import sys
 from collections import Counter
+from collections.abc import Callable
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
@@ -30,15 +31,17 @@ class Command(BaseCommand):
 
         done: Counter[str] = Counter(partitions=0, rows=0, keys=0)
         try:
-            _index(done)
+            _index(done, self.stderr.write)
         except KeyboardInterrupt:
             raise CommandError(f"Interrupted after {_sentence(done)}") from None
         except DatabaseError as error:
             raise CommandError(f"{describe(error)}\nIt ended after {_sentence(done)}") from None
         self.stdout.write(json.dumps(done) if options["json"] else f"Indexed {_sentence(done)}")
+        if done["damaged"]:
+            sys.exit(1)
 
 
-def _index(done: Counter[str]) -> None:
+def _index(done: Counter[str], say: Callable[[str], object]) -> None:
     from history.management.progress import progress
     from history.search_index.backfill import backfill, targets
 
@@ -48,6 +51,9 @@ def _index(done: Counter[str]) -> None:
         for target in wanted:
             for step in backfill(target):
                 done.update(rows=step.rows, keys=step.keys)
+                for line in step.damaged:
+                    done["damaged"] += 1
+                    say(f"not indexed: {line}")
                 advance(step.pages)
             done["partitions"] += 1
 

@@ -105,6 +105,8 @@ class Merged:
         found = self.tables.members(application)
         for entity, id in self._named(application):
             stored = found.get((entity, id)) or self.tables.keys(entity, [id]).get(id, [])
+            if (entity, id, None) in (self.tables.damaged or {}):
+                continue
             if its := self._all(entity, id, stored):
                 found[entity, id] = its
         return found
@@ -127,7 +129,8 @@ class Merged:
         every: dict[Named, list[Key]] = {}
         for entity, id in dict.fromkeys((entity, id) for entity, id, _ in found):
             its = keys.get((entity, id)) or self.tables.keys(entity, [id]).get(id, [])
-            every[entity, id] = self._all(entity, id, its)
+            if (entity, id, None) not in (self.tables.damaged or {}):
+                every[entity, id] = self._all(entity, id, its)
         return found, every
 
     def only_others(

@@ -4,6 +4,7 @@ Every statement is prepared and keeps one shape whatever is filtered, because pl
 over a hundred partitions costs more than running it. A bound that is not given is infinite.
 """
 
+import logging
 from collections.abc import Iterable, Sequence
 from functools import cache
 from typing import Any, TypeAlias
@@ -12,6 +13,7 @@ from django.db import connection
 from psycopg.types.numeric import Int4
 
 from history.blocks import stored
+from history.blocks.form import DamagedBlockError
 from history.database import prepared
 from history.database.prepared import Rows, Statement, Values
 from history.documents.fields import FIELD_BYTES
@@ -19,7 +21,9 @@ from history.documents.jsonb import from_store, shortened
 from history.entities import ENTITIES, PARTS, Entity
 from history.requests import deadline
 from history.timeline.query import Order, Sort
-from history.versions import Key, Place, Read, VersionRow
+from history.versions import Damaged, Key, Place, Read, VersionRow
+
+log = logging.getLogger(__name__)
 
 Fields: TypeAlias = tuple[str, ...] | None
 """The names of top-level fields of documents; None for whole documents."""
@@ -109,33 +113,71 @@ def bounded(text: str, values: Values, fields: Fields = None) -> Statement:
     return _around(text, some), {**values, "fields": list(fields)}
 
 
-def read(entity: Entity, text: str, values: Values, fields: Fields = None) -> Read:
+def read(
+    entity: Entity,
+    text: str,
+    values: Values,
+    fields: Fields = None,
+    damaged: Damaged | None = None,
+) -> Read:
     """The rows of a statement, from the first one on, of which the documents may be read now."""
-    return rows(entity, fetch(*bounded(text, values, fields)))
+    return rows(entity, fetch(*bounded(text, values, fields)), damaged)
 
 
-def rows(entity: Entity, found: Iterable[tuple[Any, ...]]) -> Read:
-    """The rows that a bounded() statement gives. Raises DamagedBlockError."""
+def rows(entity: Entity, found: Iterable[tuple[Any, ...]], damaged: Damaged | None = None) -> Read:
+    """Return the versions that a bounded() statement gives.
+
+    Args:
+        damaged: gets the versions that cannot be read, which are left out. None: they are errors.
+
+    Raises:
+        DamagedBlockError: a version cannot be read.
+    """
     read = Read([], [])
     texts: list[bytes] = []
+    broken: DamagedBlockError | None = None
     for row in found:
         text, id, fits, position, stored_at, packed = row[6:12]
+        place = entity, id, Key(*row[:2])
         if not fits:
-            read.unread.append((entity, id, Key(*row[:2])))
+            read.unread.append(place)
             continue
         if packed is not None:  # with the first of its versions
-            texts = stored.texts(connection.connection, entity.table, id, stored_at, packed)
-        if position is not None:  # in its block, from 1
-            text = texts[position - 1]
+            broken, texts = None, []
+            try:
+                texts = stored.texts(connection.connection, entity.table, id, stored_at, packed)
+            except DamagedBlockError as error:
+                broken = error
+        if position is not None:  # in its block, from 1; 0: of a row that is not as it was written
+            if position == 0 or (broken is None and position > len(texts)):
+                broken = stored.damaged(entity.table, id, stored_at)
+            text = None if broken else texts[position - 1]
+        elif text is None:
+            broken = stored.damaged(entity.table, id, stored_at)
+        if text is None:
+            note_damage(damaged, place, broken)
+            continue
         document = shortened(from_store(text))
         read.rows.append(VersionRow._make((*row[:6], document, id, entity, False, row[12:])))
     return read
 
 
+def note_damage(
+    damaged: Damaged | None, place: tuple[Entity, str, Key | None], error: Exception | None
+) -> None:
+    """Add what cannot be read to `damaged`; raise the error where that is None."""
+    if error is None:
+        error = DamagedBlockError(f"{place[0].table}: {place[1]} cannot be read")
+    if damaged is None:
+        raise error
+    log.error("left out of a list: %s", error)
+    damaged[place] = error
+
+
 # The columns that bounded() needs, of the row of a block or a plain one alone.
 OF_ROW = """version, updated_at, type, client_id, author, {product} AS product, data, id,
-    packed IS NOT NULL AS in_block, coalesce(octet_length(keys), 0) / 8 + 1 AS position, packed,
-    unpacked, updated_at AS stored_at, version AS stored_version"""
+    packed IS NOT NULL AS in_block, {count} AS position, packed, unpacked,
+    updated_at AS stored_at, version AS stored_version"""
 
 
 @cache
@@ -148,7 +190,7 @@ def sql(text: str, entity: Entity, **parts: str) -> str:
         "table": entity.table,
         "versions": stored.versions(entity),
         "oldest": stored.OLDEST,
-        "columns": OF_ROW.format(product=product),
+        "columns": OF_ROW.format(product=product, count=stored.versions_in_row(entity)),
         "product": product,
         "owner": application or "id",
         "kind": str(ENTITIES.index(entity)),
@@ -168,7 +210,8 @@ _SHOWN = """
         stored_at, stored_version {bodies}
     FROM {versions} AS stored
     WHERE id = %(id)s AND stored_at >= %(low)s AND stored_at < %(high)s
-      AND updated_at >= %(since)s AND updated_at < %(until)s AND ({key}) {sign} ({after}) {filters}
+      AND (position = 0 OR updated_at >= %(since)s AND updated_at < %(until)s
+        AND ({key}) {sign} ({after}) {filters})
     ORDER BY {ordered} LIMIT %(limit)s
 """
 # Only keys are sorted, so that only the shown bodies are read.
@@ -194,7 +237,7 @@ _BELOW = """(
 )"""
 
 KEYS = """
-    SELECT id, version, updated_at FROM {versions} AS stored
+    SELECT id, version, updated_at, position = 0 FROM {versions} AS stored
     WHERE id = ANY(%(ids)s) AND stored_at <= %(last)s
 """
 
@@ -230,11 +273,12 @@ NEWEST = """
             stored_at, stored_version
         FROM {versions} AS stored WHERE id = %(id)s
     )
-    SELECT bodies.*, NULL::int4[], NULL::timestamptz[] FROM ({bodies}) AS bodies
+    SELECT bodies.*, NULL::int4[], NULL::timestamptz[], NULL::timestamptz FROM ({bodies}) AS bodies
     UNION ALL
     SELECT NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
         NULL, NULL, NULL, NULL,
-        array_agg(version), array_agg(updated_at) FROM keys
+        array_agg(version), array_agg(updated_at), max(stored_at) FILTER (WHERE position = 0)
+    FROM keys
 """
 UP_TO = """
     SELECT place.*, body.data, body.packed, body.unpacked FROM (
@@ -255,9 +299,11 @@ UP_TO = """
 
 # The rows of one kind in a merged timeline, marked with the index of the kind.
 _SHARE = """
-    (SELECT {kind} AS kind, id, version, updated_at FROM {versions} AS stored
+    (SELECT {kind} AS kind, id, version, updated_at, position = 0 AS damaged
+     FROM {versions} AS stored
      WHERE {whose} = %(id)s AND stored_at >= %(low)s AND stored_at < %(high)s
-       AND updated_at >= %(since)s AND updated_at < %(until)s AND ({key}) {sign} ({after}) {filters}
+       AND (position = 0 OR updated_at >= %(since)s AND updated_at < %(until)s
+         AND ({key}) {sign} ({after}) {filters})
      ORDER BY {ordered} LIMIT %(limit)s)
 """
 
@@ -265,22 +311,25 @@ _SHARE = """
 _MERGED = """
     WITH page AS MATERIALIZED (
         SELECT row_number() OVER () AS place, ordered.* FROM (
-            SELECT kind, id, version, updated_at FROM ({shares}) AS merged
+            SELECT kind, id, version, updated_at, damaged FROM ({shares}) AS merged
             ORDER BY updated_at {order}, kind {order}, id {order}, version {order} LIMIT %(limit)s
         ) AS ordered
     )
-    SELECT place, kind, id, version, updated_at FROM page {keys}
+    SELECT place, kind, id, version, updated_at, damaged FROM page {keys}
 """
 
 _KEYS_OF_PAGE = """
-    UNION ALL SELECT NULL, {kind}, id, version, updated_at FROM {versions} AS stored
+    UNION ALL SELECT NULL, {kind}, id, version, updated_at, position = 0 FROM {versions} AS stored
     WHERE id = ANY(ARRAY(SELECT DISTINCT id FROM page WHERE kind = {kind}))
 """
 
 # All keys of an application, and of the children that name it in any stored version.
-OF_ROOT = "SELECT {kind}, id, version, updated_at FROM {versions} AS stored WHERE id = %(id)s"
+OF_ROOT = """
+    SELECT {kind}, id, version, updated_at, position = 0 FROM {versions} AS stored
+    WHERE id = %(id)s
+"""
 OF_CHILD = """
-    SELECT {kind}, id, version, updated_at FROM {versions} AS stored
+    SELECT {kind}, id, version, updated_at, position = 0 FROM {versions} AS stored
     WHERE id = ANY(ARRAY(SELECT DISTINCT id FROM {table} WHERE product_instance_id = %(id)s))
 """
 

@@ -10,12 +10,24 @@ from typing import Any, NamedTuple
 
 from psycopg.types.numeric import Int4
 
+from history.blocks import stored
 from history.database.prepared import Values
 from history.entities import CHILDREN, ENTITIES, PARTS, ROOT, Entity
 from history.timeline.query import Order, Query, Sort
 from history.timeline.sources import statements
 from history.timeline.sources.statements import Fields, sql
-from history.versions import FIRST, LAST, Key, Located, Named, Newest, Place, Read, VersionRow
+from history.versions import (
+    FIRST,
+    LAST,
+    Damaged,
+    Key,
+    Located,
+    Named,
+    Newest,
+    Place,
+    Read,
+    VersionRow,
+)
 
 
 def _values(query: Query, after: Place | None, limit: int, *, by_time: bool = True) -> Values:
@@ -54,9 +66,11 @@ def _values(query: Query, after: Place | None, limit: int, *, by_time: bool = Tr
 class Tables:
     """What a source is asked: keys and rows of one kind or one application. No answer is masked,
     and no question refused. fields: if set, large documents are read only as far as these fields
-    need; who asks takes them out of the others."""
+    need; who asks takes them out of the others. Raises DamagedBlockError for what cannot be read;
+    where `damaged` is given, that is noted there, and left out."""
 
     fields: Fields = None
+    damaged: Damaged | None = None
 
     def page(self, entity: Entity, query: Query, after: Place | None, limit: int) -> Read:
         """Up to `limit` versions after a place (None to begin with), in display order; fewer where
@@ -65,13 +79,14 @@ class Tables:
         below = by_time and query.order is Order.DESC and not query.filters.by_row
         text = statements.of_entity(entity, query.sort, query.order, below)
         values = _values(query, after, limit, by_time=by_time)
-        return statements.read(entity, text, values, self.fields)
+        return statements.read(entity, text, values, self.fields, self.damaged)
 
     def keys(self, entity: Entity, ids: Collection[str]) -> dict[str, list[Key]]:
         """The keys of all versions of these entities, ascending. One that has none is not there."""
         values = {"ids": list(ids), "last": LAST.updated_at}
         found = statements.fetch(sql(statements.KEYS, entity), values)
-        return {id: its for (_, id), its in _by_entity((entity, *row) for row in found).items()}
+        keys = self._by_entity((entity, *row) for row in found)
+        return {id: its for (_, id), its in keys.items()}
 
     def documents(self, wanted: Iterable[Located]) -> Read:
         """The first of these versions, as far as they are (still) there: of each kind at least
@@ -80,7 +95,8 @@ class Tables:
         for place in wanted:
             kinds[place[0]].append(place)
         read = Read([], [])
-        for blocks in (False, True):
+        # The third time: a day may be unpacked after it was asked for plain rows.
+        for blocks in (False, True, False):
             known = set(read.places)
             left = {
                 entity: lacking
@@ -94,7 +110,7 @@ class Tables:
                 for entity, places in left.items()
             ]
             for entity, found in zip(left, statements.together(asked), strict=True):
-                rows, unread = statements.rows(entity, found)
+                rows, unread = statements.rows(entity, found, self.damaged)
                 read.rows.extend(rows)
                 read.unread.extend(unread)
         return read
@@ -116,14 +132,19 @@ class Tables:
         )
         keys: list[Key] = []
         found: list[tuple[Any, ...]] = []
-        for *body, numbers, moments in statements.fetch(
+        for *body, numbers, moments, damaged_at in statements.fetch(
             sql(statements.NEWEST, entity, bodies=bodies), values
         ):
+            if damaged_at is not None:
+                error = stored.damaged(entity.table, id, damaged_at)
+                statements.note_damage(self.damaged, (entity, id, None), error)
+                return [], []
             if numbers is not None:
                 keys = sorted(map(Key, numbers, moments))
             elif body[0] is not None:
                 found.append(tuple(body))
-        return keys, statements.rows(entity, found).rows
+        # Those of them that are asked for are read again, and are an error then.
+        return keys, statements.rows(entity, found, {}).rows
 
     def owners(self, entity: Entity, ids: Collection[str]) -> dict[str, set[str]]:
         """The applications that any version of each of these belongs to; none where the kind
@@ -141,7 +162,7 @@ class Tables:
         texts = [statements.OF_ROOT if kind.root else statements.OF_CHILD for kind in PARTS]
         text = " UNION ALL ".join(map(sql, texts, PARTS))
         found = statements.fetch(text, {"id": application})
-        return _by_entity((ENTITIES[kind], *row) for kind, *row in found)
+        return self._by_entity((ENTITIES[kind], *row) for kind, *row in found)
 
     def of_application(
         self, query: Query, after: Place | None, limit: int
@@ -153,8 +174,29 @@ class Tables:
         found = statements.fetch(text, _values(query, after, limit))
         page = sorted(row for row in found if row[0] is not None)
         rest = ((ENTITIES[kind], *row) for number, kind, *row in found if number is None)
-        places = [(ENTITIES[kind], id, Key(version, at)) for _, kind, id, version, at in page]
-        return places, _by_entity(rest)
+        places = [(ENTITIES[kind], id, Key(version, at)) for _, kind, id, version, at, _ in page]
+        return places, self._by_entity(rest)
+
+    def _by_entity(self, rows: Iterable[tuple[Any, ...]]) -> dict[Named, list[Key]]:
+        """Keys by entity, ascending; none of an entity of which not all are known.
+
+        Args:
+            rows: kind, id, version, moment, and whether these are of a row that is not as it was
+                written.
+        """
+        found: dict[Named, list[Key]] = {}
+        broken: dict[Named, datetime] = {}
+        for entity, id, version, at, damaged in rows:
+            found.setdefault((entity, id), []).append(Key(version, at))
+            if damaged:
+                broken[entity, id] = at
+        for (entity, id), at in broken.items():
+            error = stored.damaged(entity.table, id, at)
+            statements.note_damage(self.damaged, (entity, id, None), error)
+            del found[entity, id]
+        for keys in found.values():
+            keys.sort()
+        return found
 
 
 def _next_day(moment: datetime) -> datetime:
@@ -187,16 +229,6 @@ def _places(wanted: Sequence[Located], blocks: bool) -> Values:
             "end": max(ends),
         }
     return values
-
-
-def _by_entity(rows: Iterable[tuple[Any, ...]]) -> dict[Named, list[Key]]:
-    """Keys by entity, ascending. rows: kind, id, version and moment."""
-    found: dict[Named, list[Key]] = {}
-    for entity, id, version, at in rows:
-        found.setdefault((entity, id), []).append(Key(version, at))
-    for keys in found.values():
-        keys.sort()
-    return found
 
 
 # Lists of the store alone: history.timeline.search leaves out what the reader may not see.
@@ -298,14 +330,18 @@ _NEWEST_DOCUMENTS = """
 
 
 def newest_documents(
-    entity: Entity, ids: Collection[str], fields: Fields = None
+    entity: Entity,
+    ids: Collection[str],
+    fields: Fields = None,
+    damaged: Damaged | None = None,
 ) -> list[VersionRow]:
     """Of each of these entities the newest version that has a document: a DELETE may have none.
-    fields: as in Tables."""
+    fields, damaged: as in Tables."""
     found: list[VersionRow] = []
     left = list(ids)
     while left:
-        read = statements.read(entity, sql(_NEWEST_DOCUMENTS, entity), {"ids": left}, fields)
+        text, values = sql(_NEWEST_DOCUMENTS, entity), {"ids": left}
+        read = statements.read(entity, text, values, fields, damaged)
         found += read.rows
         left = [id for _, id, _ in read.unread]
     return found

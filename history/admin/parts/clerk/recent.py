@@ -8,13 +8,14 @@ from typing import Any
 from django.http import HttpRequest
 
 from history import timeline
-from history.admin.parts import heads, held, links
+from history.admin.parts import damage, heads, held, links
 from history.admin.parts.cards import fields_of, kind_text, title
 from history.admin.parts.clerk import sentences
 from history.admin.parts.found import make_groups
 from history.admin.parts.headline import for_titles, headline, status
 from history.base import clock
 from history.base.signals import looks_back
+from history.blocks.form import DamagedBlockError
 from history.entities import BY_NAME, ENTITIES
 from history.need_to_know import NeedToKnowError, RuleFailedError
 from history.requests import accesses
@@ -34,6 +35,7 @@ def of_login(request: HttpRequest) -> dict[str, object]:
     opened, look = _opened(request), accesses.of(request)
     look.listed = bool(opened)
     reader = for_titles(timeline.of_request(request.user, look))
+    damage.tell(request, reader)
     newest, before = opened[:MOST], opened[MOST:]
     last = dict(_last_versions(reader, newest))
     client = _client(reader, next(iter(last))) if last else None
@@ -86,6 +88,9 @@ def _last_versions(
             [last] = heads.versions(reader, entity, id, whole=entity.root, **asked).versions
         except timeline.NotFoundError:
             yield (entity, id), None
+        except DamagedBlockError as error:
+            of_page.damaged[entity, id, None] = error  # whoever may not open it got another error
+            yield (entity, id), None
         except (NeedToKnowError, RuleFailedError):
             closed = (each for each in viewer.look.applications if not viewer.decided.get(each))
             of_page.viewer.look.leave_out(closed)
@@ -110,7 +115,8 @@ def _with_changes(
     for opened, version in compared.items():
         entity, id = version.entity, version.id
         if sizes[entity, id] <= COMPARED_BYTES:
-            with suppress(timeline.NotFoundError):  # retention has just removed it
+            # Retention has just removed it, or it cannot be read: then nothing is said of it.
+            with suppress(timeline.NotFoundError, DamagedBlockError):
                 found[opened] = timeline.version(
                     whole, entity, id, version.version, CHANGES, version.updated_at
                 )
@@ -130,7 +136,7 @@ def _what_happened(last: Version) -> dict[str, object]:
 def _client(reader: Reader, place: Named) -> dict[str, object] | None:
     try:
         numbers = dict.fromkeys(_numbers(reader, place))
-    except (timeline.NotFoundError, NeedToKnowError, RuleFailedError):
+    except (timeline.NotFoundError, NeedToKnowError, RuleFailedError, DamagedBlockError):
         return None
     for number in numbers:
         [group] = make_groups(reader, {number: timeline.search(reader, number, MOST)})

@@ -1,0 +1,455 @@
+"""Damaged blocks: each answer is the true one, or says of which day versions cannot be read."""
+
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from datetime import date, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from django.contrib.auth.models import User
+from django.test import Client
+from django.urls import reverse
+
+from history import packing, timeline, trace
+from history.archive.store import Store as Files
+from history.archive.write import DayArchiver
+from history.blocks import form, stored
+from history.blocks.form import DamagedBlockError
+from history.daily import canonical, days
+from history.daily.canonical import Connection
+from history.entities import BY_NAME, root
+from history.models import SearchKey
+from history.partitions.maintain import Outcome
+from history.seals import verification
+from history.seals.finished import seal_days
+from history.seals.seal import seal
+from history.timeline import Filters, Order, Query, Reader, Sort
+from history.timeline.gate import Reader as GateReader
+from tests.db.commands import command
+from tests.db.partitioned import raw
+from tests.db.store import HOST, T0, Store, minute
+
+pytestmark = pytest.mark.usefixtures("tables")
+ROOT, TASK = root(), BY_NAME["product-task"]
+DAY = T0.date()
+DAYS = [DAY - timedelta(1), DAY, DAY + timedelta(1)]
+NUMBERS = [0, 1, 2, 3, 5, 6, 7, 9, 10]
+Answers = dict[str, Any]
+
+
+@pytest.fixture(autouse=True)
+def no_search_keys(tables: None) -> Iterator[None]:
+    yield
+    SearchKey.objects.all().delete()
+
+
+def at(number: int) -> datetime:
+    """Versions 0 to 2 are on the day before, 3 to 7 on DAY, 9 and 10 on the day after."""
+    return minute(60 * 24 * ((number > 2) + (number > 7) - 1) + number)
+
+
+def fill(plain: Connection) -> None:
+    for entity in (ROOT, TASK):
+        for day in DAYS:
+            days.create(plain, entity.table, day)
+    store = Store()
+    for id in ("A1", "A2"):
+        for number in NUMBERS:
+            data = {"id": id, "rate": f"{number // 2}.5", "text": "д" * 30, "n": number}
+            author = ("m.ivanov", None, "m.prygunov")[number % 3]
+            client = ("top-crm", "rate")[number % 2]
+            store.add(id, number, data, at(number), author=author, client=client)
+    for number in (3, 6):
+        store.add("T1", number, {"n": number}, at(number), entity=TASK, application="A1")
+        store.add("T2", number, {"n": number}, at(number), entity=TASK, application="A1")
+
+
+def pack(plain: Connection) -> None:
+    for entity in (ROOT, TASK):
+        for day in DAYS:
+            packing.pack(plain, entity, day)
+
+
+def block(plain: Connection, id: str = "A1", day: date = DAY) -> dict[str, Any]:
+    names = ["version", "updated_at", "type", "client_id", "author", *stored.BLOCK]
+    rows = plain.execute(
+        f"SELECT {', '.join(names)} FROM {_table(id)} WHERE id = %s AND packed IS NOT NULL"
+        " AND (updated_at AT TIME ZONE 'UTC')::date = %s",
+        [id, day],
+    ).fetchall()
+    [row] = rows
+    return dict(zip(names, row, strict=True))
+
+
+def write(plain: Connection, row: dict[str, Any], to: dict[str, Any], id: str = "A1") -> None:
+    """Give a block other columns, past all programs."""
+    sets = ", ".join(f"{name} = %s" for name in to)
+    plain.execute(
+        f"UPDATE {_table(id)} SET {sets} WHERE id = %s AND version = %s AND updated_at = %s",
+        [*to.values(), id, row["version"], row["updated_at"]],
+    )
+
+
+def _table(id: str) -> str:
+    return ROOT.table if id.startswith("A") else TASK.table
+
+
+def flip_packed(plain: Connection, id: str = "A1", day: date = DAY) -> None:
+    row = block(plain, id, day)
+    changed = bytearray(row["packed"])
+    changed[len(changed) // 2] ^= 1
+    write(plain, row, {"packed": bytes(changed)}, id)
+
+
+def flip_names(plain: Connection, id: str = "A1", day: date = DAY) -> None:
+    row = block(plain, id, day)
+    write(plain, row, {"names": chr(ord(row["names"][0]) ^ 1) + row["names"][1:]}, id)
+
+
+def flips(value: Any) -> list[Any]:
+    """The value with one bit changed, for bits of each of its bytes; no value where it has some."""
+    if value is None:
+        return ["somebody"]
+    return list(_FLIPS[type(value)](value))
+
+
+def _moments(value: datetime) -> Iterator[datetime]:
+    """Those of the same day: another day is another partition."""
+    for bit in range(36):
+        micros = int((value - stored.EPOCH) / timedelta(microseconds=1)) ^ 1 << bit
+        other = stored.EPOCH + timedelta(microseconds=micros)
+        if other.date() == value.date():
+            yield other
+
+
+def _texts(value: str) -> Iterator[str]:
+    for place, letter in enumerate(value):
+        for bit in (0, 2):
+            yield value[:place] + chr(ord(letter) ^ 1 << bit) + value[place + 1 :]
+
+
+def _lists(value: list[int]) -> Iterator[list[int] | None]:
+    for place, number in enumerate(value):
+        for bit in (0, 1, 4, 20):
+            yield [*value[:place], number ^ 1 << bit, *value[place + 1 :]]
+    yield None
+
+
+def _bytes(value: bytes) -> Iterator[bytes]:
+    for place in range(len(value)):
+        yield value[:place] + bytes([value[place] ^ 1 << place % 8]) + value[place + 1 :]
+    yield bytes([value[0] ^ 128]) + value[1:]  # the mark of the form
+
+
+_FLIPS: dict[type, Callable[[Any], Iterator[Any]]] = {
+    int: lambda value: (value ^ 1 << bit for bit in range(31)),
+    datetime: _moments,
+    str: _texts,
+    list: _lists,
+    bytes: _bytes,
+}
+
+
+def questions() -> dict[str, Callable[[Reader], Any]]:
+    moments = [at(number) + timedelta(seconds=1) for number in (2, 4, 6, 7, 8, 10)]
+    found: dict[str, Callable[[Reader], Any]] = {
+        "newest": lambda reader: timeline.newest(reader, ROOT, "A1"),
+        "blame": lambda reader: timeline.blame(reader, ROOT, "A1"),
+        "field": lambda reader: timeline.field(reader, ROOT, "A1", "/rate"),
+        "compare": lambda reader: timeline.compare(reader, ROOT, "A1", 3, 7),
+        "search": lambda reader: timeline.search(reader, "A1"),
+        "trace": lambda reader: trace.of_version(reader, ROOT, "A1", 5),
+        "application": lambda reader: timeline.page(reader, Query(id="A1")),
+        "application, by a service": lambda reader: timeline.page(
+            reader, Query(id="A1", filters=Filters(client_id="rate"))
+        ),
+    }
+    for order in Order:
+        for sort in Sort:
+            found[f"page {order} {sort}"] = lambda reader, order=order, sort=sort: timeline.page(
+                reader, Query(entity=ROOT, id="A1", order=order, sort=sort)
+            )
+            found[f"page of 2 {order} {sort}"] = lambda reader, order=order, sort=sort: (
+                timeline.page(
+                    reader, Query(entity=ROOT, id="A1", order=order, sort=sort, page_size=2)
+                )
+            )
+    for name, filters in {
+        "author": Filters(author="m.prygunov"),
+        "service": Filters(client_id="rate"),
+        "time": Filters(since=at(4), until=at(6)),
+    }.items():
+        found[f"page by {name}"] = lambda reader, filters=filters: timeline.page(
+            reader, Query(entity=ROOT, id="A1", filters=filters)
+        )
+    for number in (2, 5, 7, 9):
+        found[f"version {number}"] = lambda reader, number=number: timeline.version(
+            reader, ROOT, "A1", number
+        )
+    for moment in moments:
+        found[f"at {moment}"] = lambda reader, moment=moment: timeline.at(
+            reader, ROOT, "A1", moment
+        )
+        found[f"application at {moment}"] = lambda reader, moment=moment: timeline.application_at(
+            reader, "A1", moment
+        )
+    return found
+
+
+def ask(call: Callable[[Reader], Any]) -> tuple[Any, GateReader]:
+    reader = replace(HOST, damaged={})
+    try:
+        said = call(reader)
+    except DamagedBlockError as error:
+        return error, reader
+    if isinstance(said, timeline.Page):  # a token has the time of its signature
+        said = replace(said, next_token=(said.next_token or "").rpartition(":")[0][:40])
+    return said, reader
+
+
+def check(name: str, said: Any, reader: GateReader, truth: Any) -> None:
+    """Whether an answer is the true one, or tells of the damage."""
+    if isinstance(said, DamagedBlockError) or (
+        isinstance(said, trace.Fate) and said.state is trace.State.DAMAGED
+    ):
+        assert said.day == DAY, name
+    elif not reader.damaged:
+        assert said == truth, name
+    elif name == "search":
+        assert all(hit in truth.found for hit in said.found), name
+    elif name.startswith("application at"):
+        ours = {(part.entity, part.id): part for part in truth.children}
+        assert all(part == ours[part.entity, part.id] for part in said.children), name
+        assert said.application in (None, truth.application), name
+        assert any(part.why is timeline.Absence.DAMAGED for part in said.missing), name
+    else:
+        assert all(each in truth.versions for each in said.versions), name
+        assert said.damaged, name
+    assert {error.day for error in reader.damaged.values()} <= {DAY}, name  # type: ignore[attr-defined]
+
+
+def stream(plain: Connection) -> Any:
+    """The rows of the day as an export or a seal reads them; or what is damaged."""
+    try:
+        return list(canonical.versions(plain, ROOT, days.locate(plain, ROOT.table, DAY).child))
+    except DamagedBlockError as error:
+        return str(error).rpartition(": ")[0].partition(": its")[0].partition(": it ")[0]
+
+
+@pytest.mark.parametrize(
+    "column", ["version", "updated_at", "type", "client_id", "author", *stored.BLOCK]
+)
+def test_an_answer_is_true_or_names_the_damaged_day_whatever_bit_is_flipped(
+    column: str, plain: Connection
+) -> None:
+    fill(plain)
+    pack(plain)
+    asked = questions()
+    truth = {name: ask(call)[0] for name, call in asked.items()}
+    assert not any(isinstance(each, Exception) for each in truth.values())
+    row = block(plain)
+    whole = stream(plain)
+    assert row["versions"]
+    assert row["names"]
+    values = flips(row[column])
+    values = values[:: max(1, len(values) // 16)] + values[-1:]
+    for value in values:
+        write(plain, row, {column: value})
+        for name, call in asked.items():
+            check(name, *ask(call), truth[name])
+        assert stream(plain) in (whole, f"{ROOT.table} {DAY}: the packed versions of A1")
+        where = row | ({column: value} if column in ("version", "updated_at") else {})
+        write(plain, where, {column: row[column]})
+    assert all(ask(call)[0] == truth[name] for name, call in asked.items())
+
+
+def test_blocks_of_the_first_form_are_read(
+    monkeypatch: pytest.MonkeyPatch, plain: Connection
+) -> None:
+    """They were written before blocks had a checksum."""
+    packed = form.Packer.pack
+
+    def without_checksum(self: form.Packer, rows: Any) -> Any:
+        row, found = packed(self, rows)
+        if found is None:
+            return row, None
+        number = (int.from_bytes(found.packed[: form.NUMBER]) & ~(1 << 31)).to_bytes(form.NUMBER)
+        keys = (found.keys or b"")[: -form.CHECKSUM] or None
+        return row, found._replace(keys=keys, packed=number + found.packed[form.NUMBER :])
+
+    fill(plain)
+    asked = questions()
+    truth = {name: ask(call)[0] for name, call in asked.items()}
+    before = list(canonical.versions(plain, ROOT, days.locate(plain, ROOT.table, DAY).child))
+    with monkeypatch.context() as patch:
+        patch.setattr(form.Packer, "pack", without_checksum)
+        pack(plain)
+    row = block(plain)
+    assert len(row["keys"]) % 8 == 0
+    assert {name: ask(call)[0] for name, call in asked.items()} == truth
+    flip_packed(plain)
+    said, _ = ask(asked["version 5"])
+    assert isinstance(said, DamagedBlockError)
+    write(plain, row, {"packed": row["packed"]})
+    packing.pack(plain, ROOT, DAY)
+    assert len(block(plain)["keys"]) % 8 == form.CHECKSUM
+    after = list(canonical.versions(plain, ROOT, days.locate(plain, ROOT.table, DAY).child))
+    assert after == before
+
+
+def test_the_form_of_the_checksum_stays_as_it_is() -> None:
+    """Blocks are read as long as their days are kept, by other releases than wrote them."""
+    row = ("A1", 7, 1_760_000_000_123_456, "top-crm", None, 1, "P1", b"{}")
+    found = form.checksum(row, 431, bytes(range(16)), [3, 5, 7], "m.ivanov\nд")
+    assert found.hex() == "9049da57"
+
+
+@pytest.mark.parametrize("flip", [flip_packed, flip_names])
+@pytest.mark.parametrize("target", ["directory", "stream"])
+def test_an_export_has_all_that_can_be_read_when_a_block_is_damaged(
+    flip: Callable[[Connection], None],
+    target: str,
+    tmp_path: Path,
+    capsysbinary: pytest.CaptureFixture[bytes],
+) -> None:
+    with raw() as plain:
+        fill(plain)
+        pack(plain)
+        flip(plain)
+    span = ("--from", str(DAYS[0]), "--to", str(DAYS[2] + timedelta(1)))
+    words = ("export", "--entity", ROOT.name, *span, "--format", "jsonl", "--unmasked", "a test")
+    where = ("--output", str(tmp_path)) if target == "directory" else ()
+    code, _out, err = command(*words, *where)
+    assert code == 1, err
+    lines = capsysbinary.readouterr().out.decode().splitlines()
+    if target == "directory":
+        files = [each for each in sorted(tmp_path.iterdir()) if not each.name.startswith(".")]
+        assert len(files) == 3
+        lines = [line for each in files for line in each.read_text().splitlines()]
+    found = sorted((json.loads(line)["id"], json.loads(line)["version"]) for line in lines)
+    lost = {("A1", number) for number in NUMBERS if at(number).date() == DAY}
+    assert found == sorted({(id, n) for id in ("A1", "A2") for n in NUMBERS} - lost)
+    assert f"{ROOT.table} {DAY}: the packed versions of A1" in err
+    if target == "directory":  # the day is written again when it was repaired
+        name = f"{ROOT.table}_{DAY:%Y%m%d}.jsonl"
+        assert not (tmp_path / f".{name}.rows").exists()
+        assert (tmp_path / f".{ROOT.table}_{DAYS[0]:%Y%m%d}.jsonl.rows").exists()
+
+
+@pytest.mark.parametrize("flip", [flip_packed, flip_names])
+def test_search_and_application_answer_for_the_others_when_a_block_is_damaged(
+    flip: Callable[..., None],
+) -> None:
+    with raw() as plain:
+        fill(plain)
+        for number in (8, 9):  # versions of T2 that stay readable
+            Store().add("T2", number, {"n": number}, at(9 + number), entity=TASK, application="A1")
+        pack(plain)
+        if flip is flip_names:
+            row = block(plain, "T1")
+            write(plain, row, {"author": "nobody"}, "T1")
+        else:
+            flip_packed(plain, "T1")
+        flip(plain, "A2", DAYS[2])
+    kinds = {"T1": TASK, "T2": TASK, "A2": ROOT}
+    for id, kind in kinds.items():
+        SearchKey.objects.create(
+            value="4455", name=(kind.search or ROOT.search)[0][0], entity=kind.name, id=id,
+            day=DAY,
+        )  # fmt: skip
+    client = Client()
+    client.force_login(User.objects.get(username="auditor"))
+    search = client.get("/api/v1/search?q=A1")
+    assert search.status_code == 200
+    assert "damaged" not in search.json()["data"]
+    lacking = client.get("/api/v1/search?q=A2")
+    assert (lacking.status_code, lacking.json()["data"]["results"]) == (200, [])
+    assert [each["id"] for each in lacking.json()["data"]["damaged"]] == ["A2"]
+    history = client.get("/api/v1/applications/A1/history").json()["data"]
+    shown = {(each["id"], each["version"]) for each in history["history"]}
+    assert shown >= {("A1", number) for number in NUMBERS} | {("T2", 3), ("T2", 6)}
+    assert not [each for each in shown if each[0] == "T1"]
+    assert {each["id"] for each in history["damaged"]} == {"T1"}
+    moment = f"{at(7):%Y-%m-%dT%H:%M:%S}Z"
+    state = client.get(f"/api/v1/applications/A1/at?time={moment}").json()["data"]
+    assert {"kind": TASK.name, "id": "T1", "reason": "damaged"} in state["missing"]
+    assert [each["id"] for each in state["children"][TASK.name]] == ["T2"]
+    traced = client.get(f"/api/v1/trace?entity={TASK.name}&id=T1&version=6").json()["data"]
+    assert traced["state"] == "damaged"
+    assert str(DAY) in traced["why"]
+    for path in (
+        reverse("admin:history_search") + "?q=A1+A2",
+        reverse("admin:history_application", args=["A1"]),
+        reverse("admin:history_application_at", args=["A1"]),
+        reverse("admin:history_client") + "?q=4455",
+        "/admin/",
+    ):
+        page = client.get(path)
+        assert page.status_code == 200, path
+    address = reverse("admin:history_application", args=["A1"])
+    client.cookies["django_language"] = "en"
+    page = client.get(address)
+    assert f"stored versions of {DAY} are damaged" in page.text
+
+
+def test_verify_seal_archive_and_index_go_on_when_a_block_is_damaged(
+    tmp_path: Path, plain: Connection
+) -> None:
+    fill(plain)
+    for day in DAYS:
+        seal(plain, ROOT, day)
+    pack(plain)
+    flip_packed(plain)
+    faults = {each.day: each.fault for each in verification.verify(plain, ROOT)}
+    assert [bool(faults[day]) for day in DAYS] == [False, True, False]
+    assert "the packed versions of A1" in str(faults[DAY])
+    results = {day: error for _, day, error in seal_days([(ROOT, day) for day in DAYS])}
+    assert [isinstance(results[day], DamagedBlockError) for day in DAYS] == [False, True, False]
+    archiver = DayArchiver(Files(str(tmp_path)))
+    outcome = Outcome()
+    for day in DAYS:
+        error: Exception | None = None
+        try:
+            archiver.archive(plain, ROOT.table, day)
+        except DamagedBlockError as failed:
+            error = failed
+        outcome.note_in(outcome.dropped, str(day), error)
+    assert (outcome.dropped, len(outcome.broken)) == ([str(DAYS[0]), str(DAYS[2])], 1)
+    code, out, err = command("search", "index", "--json")
+    assert out, err
+    assert (code, json.loads(out)["damaged"]) == (1, 1)
+    assert f"{DAY}: the packed versions of A1" in err
+    code, _out, err = command("gaps")
+    assert code == 0, err
+
+
+def hides_all(_user: object, _application: object) -> bool:
+    """A rule of need-to-know."""
+    return False
+
+
+def test_damage_is_not_told_of_a_hidden_application(settings: Any) -> None:
+    with raw() as plain:
+        fill(plain)
+        pack(plain)
+        flip_packed(plain, "T1")
+        flip_names(plain)
+    rule = f"{__name__}.hides_all"
+    settings.ANNALS = msgspec.structs.replace(settings.ANNALS, need_to_know=rule)
+    client = Client()
+    client.force_login(User.objects.get(username="auditor"))
+    for path in (
+        f"history/{ROOT.name}/A1",
+        f"history/{ROOT.name}/A1/versions/5",
+        f"history/{TASK.name}/T1",
+        "applications/A1/history",
+        "search?q=A1",
+        f"trace?entity={TASK.name}&id=T1&version=6",
+    ):
+        answer = client.get(f"/api/v1/{path}")
+        assert answer.status_code in (200, 403, 503), path
+        assert "damaged" not in answer.text, path
+        assert str(DAY) not in answer.text, path
