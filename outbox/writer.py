@@ -170,6 +170,11 @@ def _check(change: Change) -> None:
         raise WrongChange(f"{change.key}: only a deleted document may have no snapshot")
 
 
+def is_id(text: str) -> bool:
+    """Return whether a document can have this id."""
+    return 0 < len(text) <= ID_LENGTH and "\0" not in text and _is_utf8(text)
+
+
 def _require_name(what: str, name: object, length: int = NAME_LENGTH) -> None:
     if not isinstance(name, str) or not 0 < len(name) <= length:
         raise WrongChange(f"{what} must be a text of 1 to {length} characters, not {name!r}")
