@@ -7,7 +7,7 @@ from django.utils.translation import gettext_lazy as _
 
 
 class OutboxConfig(AppConfig):
-    """Connects the checks, what changes recorded models indirectly, and Celery if it is installed."""
+    """Connects the checks, indirect changes of recorded models, and Celery if it is installed."""
 
     name = "outbox"
     label = "outbox"

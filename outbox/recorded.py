@@ -103,11 +103,12 @@ class RecordedQuerySet(models.QuerySet[Row]):
             finally:
                 block.leaving -= leaving
 
-    def _raw_delete(self, using: str) -> int:
+    def _raw_delete(self, using: str | None) -> int:
         """As Django's, which sends no signals."""
-        with open_block(using) as block:
-            block.note_before(self.model, self.using(using)._lock_keys())
-            return super()._raw_delete(using)  # type: ignore[misc,no-any-return]
+        rows = self.using(using)
+        with open_block(rows._written()) as block:
+            block.note_before(self.model, rows._lock_keys())
+            return super()._raw_delete(using)
 
     # A manager made of this queryset must not have these, like Django's.
     update.alters_data = True  # type: ignore[attr-defined]
@@ -130,7 +131,7 @@ class RecordedQuerySet(models.QuerySet[Row]):
             return list(dict.fromkeys(locked.values_list(*names)))
         return list(dict.fromkeys(locked.values_list(*names, flat=True)))
 
-    def _only(self, keys: Sequence[Any]) -> models.QuerySet[Row]:
+    def _only(self, keys: Sequence[Any]) -> RecordedQuerySet[Row]:
         """These rows of the queryset, however many they are."""
         return self.using(self._written()).filter(_HasKey(self.model, keys))
 
@@ -152,7 +153,7 @@ class RecordedQuerySet(models.QuerySet[Row]):
     def _conflicting(self, objs: Sequence[Row], unique_fields: Collection[str]) -> list[Any]:
         """The primary keys of the rows that have the unique values of one of the objects."""
         names = [self.model._meta.pk.name if name == "pk" else name for name in unique_fields]
-        fields = [self.model._meta.get_field(name) for name in names]
+        fields: list[Any] = [self.model._meta.get_field(name) for name in names]
         nulls = any(
             getattr(each, "nulls_distinct", None) is False for each in self.model._meta.constraints
         )
@@ -168,7 +169,7 @@ class RecordedQuerySet(models.QuerySet[Row]):
             if any(hasattr(value, "resolve_expression") for value in values.values()):
                 continue  # the database makes the key: the row is new
             if nulls or None not in values.values():
-                wanted.append(reduce(or_, [Q()]) & _equal(values))
+                wanted.append(_equal(values))
         found: dict[Any, None] = {}
         rows = rows_of(self.model, self._written())
         for at in range(0, len(wanted), _LOOKED_FOR):
@@ -203,7 +204,8 @@ class _HasKey(Func):
         for column, values in zip(self._columns, self._values, strict=True):
             arrays.append(f"%s::{column.cast_db_type(connection)}[]")
             parameters.append([column.get_db_prep_value(value, connection) for value in values])
-        return f"({', '.join(columns)}) IN (SELECT * FROM unnest({', '.join(arrays)}))", parameters
+        array = f"SELECT * FROM unnest({', '.join(arrays)})"  # noqa: S608 - our own names
+        return f"({', '.join(columns)}) IN ({array})", parameters
 
 
 def _equal(values: Mapping[str, Any]) -> Q:
@@ -276,7 +278,8 @@ class Recorded(models.Model):
         """As Django's, which save() calls, and records the row, in one transaction."""
         model = type(self)
         alias = using or router.db_for_write(model, instance=self)
-        names = model._meta._non_pk_concrete_field_names if update_fields is None else update_fields
+        columns = [each.name for each in model._meta.concrete_fields if not each.primary_key]
+        names = columns if update_fields is None else update_fields
         with open_block(alias) as block:
             new = self._state.adding
             if not force_insert and (new or _can_move(model, names)):

@@ -43,6 +43,7 @@ def _connect_later(sender: Model, **_: Any) -> None:
 def _connect_model(model: Model) -> None:
     if issubclass(model, Recorded):
         _connect(model, "itself", _note_row)
+    if issubclass(model, Recorded) and not model._meta.proxy:
         for field, target in _changed_with(model):
             name = f"{model._meta.label}.{field.name}"
             _connect(target, name, partial(_note_referring, model, field))
@@ -108,21 +109,21 @@ def _note_referring(
 
 def _connect_many_to_many(field: models.ManyToManyField[Any, Any]) -> None:
     """A relation is a change of both sides, if their snapshots can show it."""
-    through: Model = field.remote_field.through
+    through = cast(Model, field.remote_field.through)
     if issubclass(through, Recorded):
         return  # its rows are recorded themselves
     ends = [
         (field.model, field.m2m_field_name(), field.m2m_reverse_field_name()),
         (field.related_model, field.m2m_reverse_field_name(), field.m2m_field_name()),
     ]
-    shown = [end for end in ends if _shows_relations(cast(Model, end[0]))]
+    shown = [end for end in ends if _shows_relations(end[0])]
     if not shown:
         return
     change = partial(_note_relation, through, field)
     m2m_changed.connect(
         change, through, weak=False, dispatch_uid=f"outbox {field.model._meta.label}.{field.name}"
     )
-    for model, own, other in shown:
+    for _, own, other in shown:
         target = through._meta.get_field(other).related_model
         for sender in _same_table(cast(Model, target)):
             name = f"{through._meta.label}.{own}"
@@ -150,9 +151,9 @@ def _related(
 ) -> tuple[Model, list[Any]]:
     reference: Any = through._meta.get_field(own)
     rows = rows_of(through, using).filter(**{other: instance})
-    values = [value for value in rows.values_list(reference.attname, flat=True) if value is not None]
+    values = set(rows.values_list(reference.attname, flat=True)) - {None}
     model = concrete(reference.related_model)
-    return model, keys_by(model, reference.target_field, set(values), using)
+    return model, keys_by(model, reference.target_field, values, using)
 
 
 def _note_relation(
@@ -166,7 +167,7 @@ def _note_relation(
     using: str,
     **_: Any,
 ) -> None:
-    """Record both sides of a many-to-many relation that add(), remove(), set() or clear() changed."""
+    """Record both sides of a relation that add(), remove(), set() or clear() changed."""
     source, target = field.m2m_field_name(), field.m2m_reverse_field_name()
     if reverse:
         source, target = target, source
