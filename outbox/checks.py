@@ -56,9 +56,12 @@ def check_model(model: type[Recorded]) -> Found:
 
 def check_managers(**_: Any) -> Found:
     """outbox.W002, outbox.W004: the managers of each recorded model record changes of many rows."""
-    return [
-        error for model in _recorded() for error in (*_check_manager(model), *_check_base(model))
-    ]
+    return [error for model in _recorded() for error in check_managers_of(model)]
+
+
+def check_managers_of(model: type[Recorded]) -> Found:
+    """Which managers of one model record nothing."""
+    return [*_check_manager(model), *_check_base(model)]
 
 
 def check_middleware(**_: Any) -> Found:

@@ -3,18 +3,27 @@ in other rows, and many-to-many relations."""
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any, cast
 
 from django.apps import apps
 from django.db import models
-from django.db.models.signals import class_prepared, m2m_changed, post_delete, pre_delete
+from django.db.models.signals import (
+    class_prepared,
+    m2m_changed,
+    post_delete,
+    post_save,
+    pre_delete,
+)
 
 from outbox.block import Block, concrete, current_block, keys_by, kind_of, open_block, rows_of
 from outbox.errors import OutboxError
 from outbox.kinds import Kind, columns
 from outbox.recorded import Recorded
+
+logger = logging.getLogger(__name__)
 
 Model = type[models.Model]
 
@@ -43,6 +52,7 @@ def _connect_later(sender: Model, **_: Any) -> None:
 def _connect_model(model: Model) -> None:
     if issubclass(model, Recorded):
         _connect(model, "itself", _note_row)
+        post_save.connect(_warn_of_fixture, model, dispatch_uid="outbox")
     if issubclass(model, Recorded) and not model._meta.proxy:
         for field, target in _changed_with(model):
             name = f"{model._meta.label}.{field.name}"
@@ -80,6 +90,17 @@ def _note_row(instance: models.Model, block: Block) -> None:
     model = concrete(type(instance))
     if (model, instance.pk) not in block.leaving:
         block.note_before(model, [instance.pk])
+
+
+_warned: set[Model] = set()
+
+
+def _warn_of_fixture(sender: Model, raw: bool, **_: Any) -> None:
+    """Rows of a fixture may refer to rows that come later: they have no snapshot yet."""
+    if raw and sender not in _warned:
+        _warned.add(sender)
+        label = sender._meta.label
+        logger.warning("%s: rows of a fixture are not recorded; call record() of each", label)
 
 
 def _changed_with(model: Model) -> Iterator[tuple[models.Field[Any, Any], Model]]:

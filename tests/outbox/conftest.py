@@ -18,6 +18,7 @@ TABLES = (
     "outbox_message, outbox_document, outbox_tally,"
     " shop_order, shop_item, shop_flag, shop_basket, shop_line, shop_note,"
     " inbox_message, inbox_tally, shop_effect, ways_owner, ways_tag, ways_folder, ways_seat,"
+    " ways_loose,"
     " ways_remark, ways_account, ways_country, ways_measured, ways_memo, ways_letter"
 )
 

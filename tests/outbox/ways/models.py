@@ -180,6 +180,27 @@ class Pin(Way):
     name = models.CharField(max_length=32)
 
 
+class Kept(Way):
+    recorded_as = PartOf("folder")
+
+    folder = models.ForeignKey(Folder, models.PROTECT, related_name="+")
+
+
+class Limited(Way):
+    recorded_as = PartOf("folder")
+
+    folder = models.ForeignKey(Folder, models.RESTRICT, related_name="+")
+
+
+class Loose(Way):
+    """Its folder may be one that is not there."""
+
+    recorded_as = Kind("product-task", id="name")
+
+    folder = models.ForeignKey(Folder, models.DO_NOTHING, db_constraint=False, related_name="+")
+    name = models.CharField(max_length=32, unique=True)
+
+
 class Remark(Way):
     """About any row."""
 
@@ -275,5 +296,5 @@ class Letter(Dated):
 
 
 KINDS: tuple[type[Recorded], ...] = (
-    Tag, Folder, Seat, Remark, Account, Country, Twin, Measured, Memo, Letter,
+    Tag, Folder, Seat, Loose, Remark, Account, Country, Twin, Measured, Memo, Letter,
 )  # fmt: skip
