@@ -67,6 +67,23 @@ class Block:
                 known.setdefault(key, None)
         self.note_after(model, keys)
 
+    def note_gone(self, instance: models.Model, key: Any) -> None:
+        """Note what a row was that somebody deleted before we could ask, as the instance says."""
+        model = concrete(type(instance))
+        kind = kind_of(model)
+        if isinstance(kind, PartOf):
+            reference: Any = model._meta.get_field(kind.whole)
+            values = {getattr(instance, reference.attname)} - {None}
+            whole = whole_of(model, kind)
+            self.note_after(whole, keys_by(whole, reference.target_field, values, self.using))
+            return
+        names = [each.attname for each in model._meta.concrete_fields]
+        if kind.id in names:
+            another = rows_of(model, self.using).filter(**{kind.id: getattr(instance, kind.id)})
+            if another.exists():
+                return  # the document is another row by now
+        self.before.setdefault(model, {}).setdefault(key, kind.deletion(instance))
+
     def record(self) -> None:
         """Record each document that changed, once."""
         self._replace_parts()

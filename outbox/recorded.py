@@ -306,11 +306,11 @@ class Recorded(models.Model):
     delete.alters_data = True  # type: ignore[attr-defined]
 
     def record(self, using: str | None = None) -> None:
-        """Record the row as it is in the database now.
+        """Record the row as it is in the database now, or its deletion if it is not there any more.
 
         Raises:
             NotInTransaction: no transaction is open.
-            OutboxError: the database has no such row.
+            OutboxError: the instance was never saved.
         """
         model = type(self)
         alias = using or router.db_for_write(model, instance=self)
@@ -319,12 +319,13 @@ class Recorded(models.Model):
                 "record() needs a transaction: call it inside transaction.atomic(), with the change"
             )
         keys = known_keys(model, [self.pk])
-        if not keys or not rows_of(model, alias).filter(pk__in=keys).exists():
+        if not keys:
             raise OutboxError(
-                f"{model._meta.label} {self.pk}: the database has no such row to record. A"
-                " deletion by SQL is recorded by outbox.record(entity, id, None, deleted=True)"
+                f"record() of an instance of {model._meta.label} that was never saved"
             )
         with open_block(alias) as block:
+            if not rows_of(model, alias).filter(pk__in=keys).exists():
+                block.note_gone(self, keys[0])
             block.note_after(model, keys)
 
 

@@ -17,9 +17,7 @@ SITE = admin.AdminSite()
 TABLES = (
     "outbox_message, outbox_document, outbox_tally,"
     " shop_order, shop_item, shop_flag, shop_basket, shop_line, shop_note,"
-    " inbox_message, inbox_tally, shop_effect, ways_owner, ways_tag, ways_folder, ways_seat,"
-    " ways_loose,"
-    " ways_remark, ways_account, ways_country, ways_measured, ways_memo, ways_letter"
+    " inbox_message, inbox_tally, shop_effect"
 )
 
 
@@ -43,6 +41,6 @@ def service(installed: str) -> Iterator[str]:
     yield installed
     connections["default"].close()
     with psycopg.connect(installed, autocommit=True) as connection:
-        connection.execute(f"TRUNCATE {TABLES} CASCADE")
+        connection.execute(f"TRUNCATE {TABLES}")
         connection.execute("DELETE FROM outbox_relay")
         connection.execute("DELETE FROM inbox_done")

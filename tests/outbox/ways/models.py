@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 from uuid import uuid4
 
 from django.contrib.contenttypes.fields import GenericForeignKey, GenericRelation
@@ -57,7 +57,7 @@ class Folder(Way):
     )
 
     def document(self) -> dict[str, Any]:
-        def names(rows: models.QuerySet[Any], name: str = "name") -> list[Any]:
+        def names(rows: Any, name: str = "name") -> list[Any]:
             return list(rows.order_by(name).values_list(name, flat=True))
 
         return {
@@ -275,7 +275,7 @@ class Memo(Way):
     name = models.CharField(max_length=32, unique=True)
     hidden = models.BooleanField(default=False)
 
-    objects = PresentManager()
+    objects: ClassVar[Any] = PresentManager()
     everything = RecordedQuerySet.as_manager()
 
 
