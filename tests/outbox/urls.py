@@ -2,12 +2,11 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator
-from pathlib import Path
 from typing import Any
 
 from asgiref.sync import sync_to_async
 from django.contrib import admin
-from django.http import FileResponse, HttpRequest, HttpResponse, StreamingHttpResponse
+from django.http import HttpRequest, HttpResponse, StreamingHttpResponse
 from django.urls import include, path
 
 from tests.outbox.shop.models import Order
@@ -46,10 +45,6 @@ def make_orders_later(request: HttpRequest, number: str) -> StreamingHttpRespons
     return StreamingHttpResponse(make())
 
 
-def send_file(request: HttpRequest) -> FileResponse:
-    return FileResponse(Path(__file__).open("rb"))
-
-
 urlpatterns = [
     path("admin/", admin.site.urls),
     path("outbox/", include("outbox.urls")),
@@ -57,5 +52,4 @@ urlpatterns = [
     path("later/<number>", make_order_later),
     path("streamed/<number>", make_orders),
     path("streamed-later/<number>", make_orders_later),
-    path("file", send_file),
 ]
