@@ -91,7 +91,7 @@ class RecordedQuerySet(models.QuerySet[Row]):
 
     def delete(self) -> tuple[int, dict[str, int]]:
         """As Django's; rows that it deletes by cascade are recorded, too."""
-        if self.query.is_sliced or self.query.combinator or self.query.distinct:
+        if self.query.is_sliced or self.query.combinator or self.query.distinct_fields:
             return super().delete()  # Django refuses it
         with open_block(self._written()) as block:
             keys = self._lock_keys() if self._fields is None else []  # type: ignore[attr-defined]

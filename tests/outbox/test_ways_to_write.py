@@ -494,7 +494,7 @@ def _() -> None:
     with records("DELETE RU", "CREATE SU"):
         Country.objects.filter(code="RU").update(code="SU")
     with records("DELETE SU", "CREATE EU"):
-        Country.objects.filter(code="SU").update(pk="EU")  # type: ignore[misc]
+        Country.objects.filter(code="SU").update(code="EU")
     one = folder()
     with records():  # the code is its id
         Folder.objects.update(id=one.pk + 1000)
