@@ -36,7 +36,13 @@ def actual() -> Documents:
 
 def check() -> None:
     """Raises AssertionError."""
-    assert recorded() == actual()
+    there, told = actual(), recorded()
+    wrong = {
+        name: {"recorded": told.get(name), "actual": there.get(name)}
+        for name in there.keys() | told.keys()
+        if told.get(name) != there.get(name)
+    }
+    assert not wrong, wrong
 
 
 def numbers() -> dict[str, list[int]]:

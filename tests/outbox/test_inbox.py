@@ -138,8 +138,9 @@ def test_messages_with_a_blank_idempotency_key_are_not_the_same(service: str, bl
 def test_messages_with_a_blank_key_of_the_service_s_own_are_not_the_same(
     service: str, monkeypatch: pytest.MonkeyPatch, key: str | None
 ) -> None:
-    own = handlers()["own key"]
-    monkeypatch.setitem(message_module._handlers, "own key", replace(own, key=lambda _: key))
+    changes: Any = {"key": lambda _: key}
+    own = replace(handlers()["own key"], **changes)
+    monkeypatch.setitem(message_module._handlers, "own key", own)
     put(*(message(n, topic=TWIN) for n in (1, 2, 3)))
     work()
     assert effects("own key") == [("A", 1), ("A", 2), ("A", 3)]
