@@ -54,6 +54,21 @@ class Block:
                 known[row.pk] = kind.deletion(row)
         self.note_after(model, keys)
 
+    def note_siblings(self, part: models.Model) -> None:
+        """Note the document of a part, with one query for all parts that it has: a cascade deletes
+        them one by one."""
+        model = concrete(type(part))
+        kind = cast(PartOf, kind_of(model))
+        reference: Any = model._meta.get_field(kind.whole)
+        value = getattr(part, reference.attname)
+        if value is None:
+            return
+        rows = rows_of(model, self.using).filter(**{reference.attname: value}).order_by("pk")
+        keys = rows.select_for_update(no_key=True).values_list("pk", flat=True)
+        self.leaving.update((model, key) for key in keys)
+        whole = whole_of(model, kind)
+        self.note_after(whole, keys_by(whole, reference.target_field, {value}, self.using))
+
     def note_after(self, model: Model, keys: Iterable[Any]) -> None:
         """Note that these rows changed."""
         self.rows.setdefault(concrete(model), {}).update(dict.fromkeys(keys))

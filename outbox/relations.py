@@ -20,7 +20,7 @@ from django.db.models.signals import (
 
 from outbox.block import Block, concrete, current_block, keys_by, kind_of, open_block, rows_of
 from outbox.errors import OutboxError
-from outbox.kinds import Kind, columns
+from outbox.kinds import Kind, PartOf, columns
 from outbox.recorded import Recorded
 
 logger = logging.getLogger(__name__)
@@ -62,14 +62,19 @@ def _connect_model(model: Model) -> None:
 
 
 def _connect(
-    sender: Model, name: str, note: Callable[[models.Model, Block], Callable[[], None] | None]
+    sender: Model,
+    name: str,
+    note: Callable[[models.Model, Block, object], Callable[[], None] | None],
 ) -> None:
-    """Call `note` before a row is deleted, and what it returns afterwards."""
+    """Call `note` before a row is deleted, and what it returns afterwards.
 
-    def before(instance: models.Model, using: str, **_: Any) -> None:
+    note: gets the instance, the block, and the instance or queryset whose delete() was called.
+    """
+
+    def before(instance: models.Model, using: str, origin: object = None, **_: Any) -> None:
         # Outside a block what is noted is recorded once this row is deleted.
         block = current_block(using) or Block(using)
-        after = note(instance, block)
+        after = note(instance, block, origin)
         instance.__dict__.setdefault(_LATER, {})[name] = (block, after)
 
     pre_delete.connect(before, sender, weak=False, dispatch_uid=f"outbox {name}")
@@ -84,10 +89,15 @@ def _finish(instance: models.Model, using: str, **_: Any) -> None:
             block.record()
 
 
-def _note_row(instance: models.Model, block: Block) -> None:
+def _note_row(instance: models.Model, block: Block, origin: object) -> None:
     """What the row is known by, as long as the database has it: it may have been changed without
     save(), or by another transaction."""
     model = concrete(type(instance))
+    if (model, instance.pk) in block.leaving:
+        return
+    is_cascade = origin is not instance and block is current_block(block.using)
+    if is_cascade and isinstance(kind_of(model), PartOf):
+        block.note_siblings(instance)
     if (model, instance.pk) not in block.leaving:
         block.note_before(model, [instance.pk])
 
@@ -119,7 +129,11 @@ def _same_table(model: Model) -> Iterator[Model]:
 
 
 def _note_referring(
-    model: Model, field: models.Field[Any, Any], instance: models.Model, block: Block
+    model: Model,
+    field: models.Field[Any, Any],
+    instance: models.Model,
+    block: Block,
+    _: object,
 ) -> Callable[[], None]:
     """The rows that refer to the instance are there afterwards, and refer to another or to none."""
     rows = rows_of(model, block.using).filter(**{field.name: instance})
@@ -131,8 +145,8 @@ def _note_referring(
 def _connect_many_to_many(field: models.ManyToManyField[Any, Any]) -> None:
     """A relation is a change of both sides, if their snapshots can show it."""
     through = cast(Model, field.remote_field.through)
-    if issubclass(through, Recorded):
-        return  # its rows are recorded themselves
+    if not isinstance(through, type) or issubclass(through, Recorded):
+        return  # Django's checks name a model that is not there; Recorded rows speak for themselves
     ends = [
         (field.model, field.m2m_field_name(), field.m2m_reverse_field_name()),
         (field.related_model, field.m2m_reverse_field_name(), field.m2m_field_name()),
@@ -152,14 +166,13 @@ def _connect_many_to_many(field: models.ManyToManyField[Any, Any]) -> None:
 
 
 def _shows_relations(model: Model) -> bool:
-    if not issubclass(model, Recorded):
-        return False
-    kind = kind_of(model)
-    return not isinstance(kind, Kind) or kind.snapshot is not columns
+    # A model without recorded_as is outbox.E004.
+    kind = getattr(model, "recorded_as", None) if issubclass(model, Recorded) else None
+    return isinstance(kind, PartOf) or (isinstance(kind, Kind) and kind.snapshot is not columns)
 
 
 def _note_related(
-    through: Model, own: str, other: str, instance: models.Model, block: Block
+    through: Model, own: str, other: str, instance: models.Model, block: Block, _: object
 ) -> Callable[[], None]:
     """The rows at the other end of the relations of a row that is deleted."""
     model, keys = _related(through, own, other, instance, block.using)

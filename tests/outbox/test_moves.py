@@ -12,6 +12,7 @@ from django.db.models import Count, Exists, F, OuterRef, Q, Value
 from django.db.models.functions import Concat, Lower
 from django.db.models.signals import post_save, pre_delete, pre_save
 from django.db.utils import NotSupportedError
+from django.test.utils import CaptureQueriesContext
 
 from outbox.recorded import as_one
 from tests.outbox import audit
@@ -73,6 +74,17 @@ def test_part_that_moves_away_while_its_document_is_deleted_is_left_in_no_docume
     together(
         lambda: Label.objects.update(folder=b), lambda: Folder.objects.filter(code="A").delete()
     )
+
+
+def test_cascade_asks_once_for_all_parts_of_a_document() -> None:
+    def queries(parts: int) -> int:
+        whole = folder(f"{parts}")
+        Label.objects.bulk_create(Label(folder=whole, name=str(n)) for n in range(parts))
+        with CaptureQueriesContext(connection) as captured:
+            whole.delete()
+        return len(captured)
+
+    assert queries(90) == queries(1)
 
 
 def test_document_that_is_renamed_while_it_is_deleted_leaves_none() -> None:
