@@ -7,7 +7,7 @@ from django.utils.translation import gettext_lazy as _
 
 
 class OutboxConfig(AppConfig):
-    """Connects the checks, the deletion of recorded models, and Celery if it is installed."""
+    """Connects the checks, indirect changes of recorded models, and Celery if it is installed."""
 
     name = "outbox"
     label = "outbox"
@@ -15,9 +15,9 @@ class OutboxConfig(AppConfig):
     default_auto_field = "django.db.models.BigAutoField"
 
     def ready(self) -> None:
-        from outbox import author, checks, recorded
+        from outbox import author, checks, relations
 
         checks.register()
-        recorded.connect()
+        relations.connect()
         if find_spec("celery"):
             author.connect_tasks()

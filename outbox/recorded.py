@@ -2,191 +2,263 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass
-from dataclasses import field as default
-from datetime import date, time, timedelta
-from decimal import Decimal
-from functools import partial
-from types import NoneType
-from typing import Any, ClassVar, TypeVar, cast
-from uuid import UUID
-from weakref import WeakKeyDictionary
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from functools import reduce
+from operator import or_
+from typing import Any, ClassVar, TypeVar
 
-from django.apps import apps
-from django.db import connections, models, router, transaction
-from django.db.backends.base.base import BaseDatabaseWrapper
-from django.db.models.signals import post_delete, pre_delete
+from django.db import connections, models, router
+from django.db.models import F, Func, Q
+from django.db.models.manager import BaseManager
+from django.db.models.signals import class_prepared
 
-from outbox.errors import OutboxError
-from outbox.message import Snapshot
-from outbox.writer import Change, record_many
+from outbox.block import (
+    Block,
+    as_one,
+    concrete,
+    kind_of,
+    known_keys,
+    open_block,
+    rows_of,
+)
+from outbox.errors import NotInTransaction, OutboxError
+from outbox.kinds import Kind, PartOf, columns
 
-# Rows that are read and recorded at a time.
-_ROWS = 500
+__all__ = ["Kind", "OneVersion", "PartOf", "Recorded", "RecordedQuerySet", "as_one", "columns"]
 
-# Values that a snapshot can hold.
-_AS_JSON = (NoneType, bool, int, float, Decimal, str, date, time, timedelta, UUID, list, dict)
+# Rows that are looked for by their unique values at a time.
+_LOOKED_FOR = 100
 
 Row = TypeVar("Row", bound=models.Model)
-
-
-def columns(instance: models.Model) -> Snapshot:
-    """The snapshot of all columns; foreign keys as `..._id`."""
-    return {field.attname: _column(instance, field) for field in instance._meta.concrete_fields}
-
-
-def _column(instance: models.Model, field: models.Field[Any, Any]) -> Any:
-    value = field.value_from_object(instance)
-    # What JSON has no form for, as a file or bytes, is the text that Django's fixtures have for it.
-    return value if isinstance(value, _AS_JSON) else field.value_to_string(instance)
-
-
-@dataclass(frozen=True, slots=True)
-class Kind:
-    """How the rows of a model are recorded. snapshot: a callable of an instance that gives a
-    mapping, or a serializer class. id, parent: names of attributes; the parent is sent as
-    productInstanceId. A UUID is sent as its 32 digits."""
-
-    entity: str
-    snapshot: Callable[[Any], Any] = columns
-    id: str = "pk"
-    parent: str | None = None
-
-    def change(self, instance: models.Model, *, deleted: bool = False) -> Change:
-        """The change after which the document is as this instance, or is deleted."""
-        parent = None if self.parent is None else getattr(instance, self.parent)
-        return Change(
-            self.entity,
-            _name(getattr(instance, self.id)),
-            None if deleted else self._data(instance),
-            None if parent is None else _name(parent),
-            deleted,
-        )
-
-    def _data(self, instance: models.Model) -> Any:
-        taken = self.snapshot(instance)
-        return taken if isinstance(taken, Mapping) else getattr(taken, "data", taken)
-
-
-@dataclass(frozen=True, slots=True)
-class PartOf:
-    """The rows of a model are parts of a document: a change of one is a change of the document.
-    whole: name of the foreign key to the model of the document, which is Recorded too."""
-
-    whole: str
-
-
-def _name(value: object) -> str:
-    return value.hex if isinstance(value, UUID) else str(value)
-
-
-@dataclass(slots=True)
-class _Block:
-    """What a block of as_one() has to record at its end."""
-
-    rows: dict[type[models.Model], dict[Any, None]] = default(default_factory=dict)
-    deleted: dict[type[models.Model], dict[Any, Change]] = default(default_factory=dict)
-
-
-# By connection, not by context: a thread with a copy of our context has a transaction of its own.
-_blocks: WeakKeyDictionary[BaseDatabaseWrapper, _Block] = WeakKeyDictionary()
-
-
-@contextmanager
-def as_one(using: str | None = None) -> Iterator[None]:
-    """A transaction whose changes of a document are one version, recorded at the end of the block;
-    also usable as a decorator. A block inside of another one is a part of it."""
-    alias = using or router.db_for_write(apps.get_model("outbox", "Document"))
-    with transaction.atomic(alias):
-        connection = connections[alias]
-        if connection in _blocks:
-            yield
-            return
-        block = _blocks[connection] = _Block()
-        try:
-            yield
-        finally:
-            del _blocks[connection]
-        if not connection.needs_rollback:
-            _record(block, alias)
-
-
-def _record(block: _Block, using: str) -> None:
-    """Rows that are there again are not deleted: a savepoint was rolled back."""
-    deleted = {
-        change.key: change
-        for model, changes in block.deleted.items()
-        for key, change in changes.items()
-        if key not in _there(model, changes, using)
-    }
-    record_many(deleted.values(), using=using)
-    for model, keys in block.rows.items():
-        record_rows(model, keys, using)
 
 
 class RecordedQuerySet(models.QuerySet[Row]):
     """Records what changes many rows at once, in the transaction of the change."""
 
-    def bulk_create(  # type: ignore[override]
+    def bulk_create(
         self,
         objs: Iterable[Row],
         batch_size: int | None = None,
         ignore_conflicts: bool = False,
-        **more: Any,
+        update_conflicts: bool = False,
+        update_fields: Collection[str] | None = None,
+        unique_fields: Collection[str] | None = None,
     ) -> list[Row]:
         """As Django's. Raises OutboxError for ignore_conflicts: nobody knows which rows are new."""
         if ignore_conflicts:
             raise OutboxError("bulk_create(ignore_conflicts=True) does not say what it created")
-        with transaction.atomic(self._written()):
-            made = super().bulk_create(objs, batch_size, **more)
-            record_rows(self.model, [row.pk for row in made], self._written())
+        given = list(objs)
+        with open_block(self._written()) as block:
+            upsert = update_conflicts and unique_fields and update_fields
+            if upsert:
+                self._note_conflicts(block, given, update_fields or (), unique_fields or ())
+            made = super().bulk_create(
+                given,
+                batch_size=batch_size,
+                update_conflicts=update_conflicts,
+                update_fields=update_fields,
+                unique_fields=unique_fields,
+            )
+            keys = known_keys(self.model, [row.pk for row in made])
+            if upsert:
+                # An object with a key of its own does not learn the key of the row that was there.
+                keys += self._conflicting(given, unique_fields or ())
+            block.note_created(self.model, keys)
         return made
 
     def bulk_update(
         self, objs: Iterable[Row], fields: Iterable[str], batch_size: int | None = None
     ) -> int:
         """As Django's, which calls update()."""
-        with as_one(self._written()):
+        with open_block(self._written()):
             return super().bulk_update(tuple(objs), fields, batch_size)
 
     def update(self, **values: Any) -> int:
-        """As Django's. Locks the rows first, so that it records exactly those that it changes."""
-        with transaction.atomic(self._written()):
-            keys = list(self._locked().values_list("pk", flat=True))
-            with _changing(self.model, keys, self._written()):
-                changed = super(RecordedQuerySet, self.filter(pk__in=keys)).update(**values)
-                record_rows(self.model, keys, self._written())
+        """As Django's. Locks the rows first, so that it records exactly those that it changes.
+
+        Raises:
+            OutboxError: the primary key gets a value that only the database knows.
+        """
+        if self.query.is_sliced or self.query.combinator:
+            return super().update(**values)  # Django refuses it
+        with open_block(self._written()) as block:
+            keys = self._lock_keys()
+            if _can_move(self.model, values):
+                block.note_before(self.model, keys)
+            changed = super(RecordedQuerySet, self._only(keys)).update(**values)
+            block.note_after(self.model, _keys_after(self.model, keys, values))
         return changed
 
     def delete(self) -> tuple[int, dict[str, int]]:
         """As Django's; rows that it deletes by cascade are recorded, too."""
-        with as_one(self._written()):
-            return super().delete()
+        if self.query.is_sliced or self.query.combinator or self.query.distinct_fields:
+            return super().delete()  # Django refuses it
+        with open_block(self._written()) as block:
+            keys = self._lock_keys() if self._fields is None else []  # type: ignore[attr-defined]
+            block.note_before(self.model, keys)
+            leaving = {(concrete(self.model), key) for key in keys}
+            block.leaving |= leaving
+            try:
+                return super().delete()
+            finally:
+                block.leaving -= leaving
+
+    def _raw_delete(self, using: str | None) -> int:
+        """As Django's, which sends no signals."""
+        rows = self.using(using)
+        with open_block(rows._written()) as block:
+            block.note_before(self.model, rows._lock_keys())
+            return super()._raw_delete(using)
 
     # A manager made of this queryset must not have these, like Django's.
     update.alters_data = True  # type: ignore[attr-defined]
     delete.alters_data = True  # type: ignore[attr-defined]
     delete.queryset_only = True  # type: ignore[attr-defined]
+    _raw_delete.alters_data = True  # type: ignore[attr-defined]
 
-    def _locked(self) -> models.QuerySet[Row]:
-        """The rows, locked as UPDATE locks them: other rows may refer to them meanwhile."""
+    def _lock_keys(self) -> list[Any]:
+        """The primary keys, of rows that are locked as UPDATE locks them: other rows may refer to
+        them meanwhile."""
         found: models.QuerySet[Row] = self.using(self._written()).order_by()
-        if found.query.distinct or found.query.group_by is not None:
+        query = found.query
+        if query.distinct or query.group_by is not None or query.where.contains_over_clause:
             # PostgreSQL locks no rows of a query that joins several into one.
-            rows = self.model._base_manager.using(self._written())
-            found = rows.filter(pk__in=found.values("pk"))
-        return found.order_by("pk").select_for_update(of=("self",), no_key=True)
+            found = rows_of(self.model, self._written()).filter(pk__in=found.values("pk"))
+        locked = found.order_by("pk").select_for_update(of=("self",), no_key=True)
+        names = [field.attname for field in self.model._meta.pk_fields]
+        # Django cannot lock a query of a composite key as one value.
+        if len(names) > 1:
+            return list(dict.fromkeys(locked.values_list(*names)))
+        return list(dict.fromkeys(locked.values_list(*names, flat=True)))
+
+    def _only(self, keys: Sequence[Any]) -> RecordedQuerySet[Row]:
+        """These rows of the queryset, however many they are."""
+        return self.using(self._written()).filter(_HasKey(self.model, keys))
+
+    def _note_conflicts(
+        self,
+        block: Block,
+        objs: Sequence[Row],
+        update_fields: Collection[str],
+        unique_fields: Collection[str],
+    ) -> None:
+        """Note the rows that bulk_create() will update."""
+        if _can_move(self.model, update_fields):
+            # Nobody may make such a row after we have looked.
+            table = connections[block.using].ops.quote_name(self.model._meta.db_table)
+            with connections[block.using].cursor() as cursor:
+                cursor.execute(f"LOCK TABLE {table} IN SHARE ROW EXCLUSIVE MODE")
+        block.note_before(self.model, self._conflicting(objs, unique_fields))
+
+    def _conflicting(self, objs: Sequence[Row], unique_fields: Collection[str]) -> list[Any]:
+        """The primary keys of the rows that have the unique values of one of the objects."""
+        names = [self.model._meta.pk.name if name == "pk" else name for name in unique_fields]
+        fields: list[Any] = [self.model._meta.get_field(name) for name in names]
+        nulls = any(
+            getattr(each, "nulls_distinct", None) is False for each in self.model._meta.constraints
+        )
+        wanted = []
+        for row in objs:
+            values = {each.name: getattr(row, each.attname) for each in fields}
+            for name, value in values.items():
+                if hasattr(value, "resolve_expression") and name != self.model._meta.pk.name:
+                    raise OutboxError(
+                        "bulk_create(update_conflicts=True) with an expression as"
+                        f" {self.model._meta.label}.{name} does not say which rows it changed"
+                    )
+            if any(hasattr(value, "resolve_expression") for value in values.values()):
+                continue  # the database makes the key: the row is new
+            if nulls or None not in values.values():
+                wanted.append(_equal(values))
+        found: dict[Any, None] = {}
+        rows = rows_of(self.model, self._written())
+        for at in range(0, len(wanted), _LOOKED_FOR):
+            some = rows.filter(reduce(or_, wanted[at : at + _LOOKED_FOR]))
+            found.update(dict.fromkeys(some.values_list("pk", flat=True)))
+        return list(found)
 
     def _written(self) -> str:
         self._for_write = True
         return self.db
 
 
+class _HasKey(Func):
+    """Whether the primary key of a row is one of these. The keys are one array for each column:
+    PostgreSQL takes no more than 65,535 parameters."""
+
+    output_field = models.BooleanField()
+    conditional = True
+
+    def __init__(self, model: type[models.Model], keys: Sequence[Any]) -> None:
+        self._columns = model._meta.pk_fields
+        rows = keys if len(self._columns) > 1 else [(key,) for key in keys]
+        self._values = [[row[place] for row in rows] for place in range(len(self._columns))]
+        super().__init__(*(F(column.attname) for column in self._columns))
+
+    def as_sql(self, compiler: Any, connection: Any, **_: Any) -> tuple[str, list[Any]]:  # type: ignore[override]
+        columns, arrays, parameters = [], [], []
+        for source in self.get_source_expressions():
+            sql, given = compiler.compile(source)
+            columns.append(sql)
+            parameters.extend(given)
+        for column, values in zip(self._columns, self._values, strict=True):
+            arrays.append(f"%s::{column.cast_db_type(connection)}[]")
+            parameters.append([column.get_db_prep_value(value, connection) for value in values])
+        array = f"SELECT * FROM unnest({', '.join(arrays)})"  # noqa: S608 - our own names
+        return f"({', '.join(columns)}) IN ({array})", parameters
+
+
+def _equal(values: Mapping[str, Any]) -> Q:
+    return Q(
+        **{
+            f"{name}__isnull" if value is None else name: True if value is None else value
+            for name, value in values.items()
+        }
+    )
+
+
+def _can_move(model: type[models.Model], names: Iterable[str]) -> bool:
+    """Whether a change of these fields can make the row another document, or a part of another."""
+    meta = model._meta
+    kind = kind_of(concrete(model))
+    wanted = kind.whole if isinstance(kind, PartOf) else kind.id
+    if wanted == "pk":
+        decisive = set(meta.pk_fields)
+    else:
+        decisive = {each for each in meta.concrete_fields if wanted in (each.name, each.attname)}
+    if not decisive:
+        return True  # a property: nobody knows what it reads
+    changed = {meta.pk.name if name == "pk" else name for name in names}
+    return any(each.name in changed or each.attname in changed for each in decisive)
+
+
+def _keys_after(
+    model: type[models.Model], keys: Sequence[Any], values: Mapping[str, Any]
+) -> Sequence[Any]:
+    """The primary keys of these rows after an update with these values."""
+    fields = model._meta.pk_fields
+    changes: dict[int, Any] = {}
+    for place, field in enumerate(fields):
+        for name in {field.name, field.attname, "pk"} & set(values):
+            value = values[name]
+            if hasattr(value, "resolve_expression"):
+                raise OutboxError(
+                    f"update({name}=...) of {model._meta.label} with an expression does not say"
+                    " which primary keys the rows have afterwards: give each row its own value"
+                )
+            if isinstance(value, models.Model):
+                value = getattr(value, field.target_field.attname)  # type: ignore[attr-defined]
+            changes[place] = value
+    if not changes:
+        return keys
+    rows = keys if len(fields) > 1 else [(key,) for key in keys]
+    after = [tuple(changes.get(place, part) for place, part in enumerate(row)) for row in rows]
+    return known_keys(model, after if len(fields) > 1 else [key for (key,) in after])
+
+
 class Recorded(models.Model):
-    """A model whose every change is a version of a document; `recorded_as` says how. Changes
-    without save() or the queryset (many-to-many, SQL) are recorded by a call of record()."""
+    """A model whose every change is a version of a document; `recorded_as` says how. What only the
+    database knows, as changes by SQL, is recorded by a call of record()."""
 
     recorded_as: ClassVar[Kind | PartOf]
 
@@ -195,155 +267,66 @@ class Recorded(models.Model):
     class Meta:
         abstract = True
 
-    def save(self, *args: Any, **options: Any) -> None:
-        """As Django's, and records the row, in one transaction."""
-        using = options.get("using") or router.db_for_write(type(self), instance=self)
-        with _changing(type(self), [self.pk], using):
-            super().save(*args, **options)
-            self.record(using)
+    def save_base(
+        self,
+        raw: bool = False,
+        force_insert: Any = False,
+        force_update: bool = False,
+        using: str | None = None,
+        update_fields: Iterable[str] | None = None,
+    ) -> None:
+        """As Django's, which save() calls, and records the row, in one transaction."""
+        model = type(self)
+        alias = using or router.db_for_write(model, instance=self)
+        columns = [each.name for each in model._meta.concrete_fields if not each.primary_key]
+        names = columns if update_fields is None else update_fields
+        with open_block(alias) as block:
+            new = self._state.adding
+            if not force_insert and (new or _can_move(model, names)):
+                block.note_before(model, known_keys(model, [self.pk]))
+            super().save_base(
+                raw=raw,
+                force_insert=force_insert,
+                force_update=force_update,
+                using=alias,
+                update_fields=update_fields,
+            )
+            keys = known_keys(model, [self.pk])
+            (block.note_created if new else block.note_after)(model, keys)
 
-    def delete(self, *args: Any, **options: Any) -> tuple[int, dict[str, int]]:
+    save_base.alters_data = True  # type: ignore[attr-defined]
+
+    def delete(
+        self, using: str | None = None, keep_parents: bool = False
+    ) -> tuple[int, dict[str, int]]:
         """As Django's; what it deletes by cascade is recorded in the same transaction."""
-        using = options.get("using") or router.db_for_write(type(self), instance=self)
-        with as_one(using):
-            return super().delete(*args, **options)
+        with open_block(using or router.db_for_write(type(self), instance=self)):
+            return super().delete(using=using, keep_parents=keep_parents)
+
+    delete.alters_data = True  # type: ignore[attr-defined]
 
     def record(self, using: str | None = None) -> None:
-        """Record the row as it is in the database now. Needs a transaction."""
-        alias = using or router.db_for_write(type(self), instance=self)
-        record_rows(type(self), [self.pk], alias)
+        """Record the row as it is in the database now, or its deletion if it is not there any more.
 
-
-def record_rows(model: type[models.Model], keys: Collection[Any], using: str) -> None:
-    """Record rows by their primary keys, or the documents that they are parts of."""
-    kind: Kind | PartOf = model.recorded_as  # type: ignore[attr-defined]
-    if isinstance(kind, PartOf):
-        record_rows(whole_of(model, kind), _wholes(model, kind, keys, using), using)
-        return
-    block = _blocks.get(connections[using])
-    if block is not None:
-        block.rows.setdefault(model, {}).update(dict.fromkeys(keys))
-        return
-    ordered = sorted(set(keys))
-    for at in range(0, len(ordered), _ROWS):
-        # Locked: of two transactions the later one has seen the other's change, also of parts.
-        part = ordered[at : at + _ROWS]
-        rows = model._base_manager.using(using).filter(pk__in=part).order_by("pk")
-        record_many([kind.change(row) for row in rows.select_for_update(no_key=True)], using=using)
-
-
-def record_deleted(model: type[models.Model], key: Any, change: Change, using: str) -> None:
-    """Record the deletion of a row by its primary key, at the end of the block if there is one."""
-    block = _blocks.get(connections[using])
-    if block is None:
-        record_many([change], using=using)
-    else:
-        block.deleted.setdefault(model, {})[key] = change
-
-
-@contextmanager
-def _changing(model: type[models.Model], keys: Collection[Any], using: str) -> Iterator[None]:
-    """A transaction in which these rows change; of parts that move both documents do."""
-    kind: Kind | PartOf = model.recorded_as  # type: ignore[attr-defined]
-    if not isinstance(kind, PartOf):
-        with transaction.atomic(using):
-            yield
-        return
-    with as_one(using):
-        record_rows(model, [key for key in keys if key is not None], using)
-        yield
-
-
-def _there(model: type[models.Model], keys: Collection[Any], using: str) -> set[Any]:
-    rows = model._base_manager.using(using)
-    return set(rows.filter(pk__in=keys).values_list("pk", flat=True))
-
-
-def whole_of(model: type[models.Model], kind: PartOf) -> type[models.Model]:
-    """The model of the document that rows of this model are parts of."""
-    return cast(type[models.Model], model._meta.get_field(kind.whole).related_model)
-
-
-def _wholes(
-    model: type[models.Model], kind: PartOf, keys: Collection[Any], using: str
-) -> list[Any]:
-    """The primary keys of the documents that these rows are parts of now."""
-    name = f"{kind.whole}__pk"
-    rows = model._base_manager.using(using).filter(pk__in=keys)
-    return list(rows.order_by(name).values_list(name, flat=True).distinct())
-
-
-# What is to be recorded once the row is deleted; an attribute of its instance.
-_LATER = "_outbox_later"
-# With these no row that refers to a deleted one is left, or Django changes none.
-_CHANGE_NOTHING = (models.CASCADE, models.PROTECT, models.RESTRICT, models.DO_NOTHING)
-
-
-def connect() -> None:
-    """Have deletions recorded that concern a recorded model."""
-    for model in apps.get_models():
-        if issubclass(model, Recorded):
-            _connect(model, "itself", _before)
-            for field, target in _changed_with(model):
-                _connect(target, f"{model._meta.label}.{field.name}", partial(_left, model, field))
-
-
-def _connect(sender: type[models.Model], name: str, before: Callable[..., None]) -> None:
-    pre_delete.connect(before, sender, weak=False, dispatch_uid=f"outbox {name}")
-    post_delete.connect(_after, sender, dispatch_uid="outbox")
-
-
-def _changed_with(
-    model: type[models.Model],
-) -> Iterator[tuple[models.Field[Any, Any], type[models.Model]]]:
-    """The foreign keys that Django changes when it deletes a row of the other model, as
-    SET_NULL."""
-    for field in model._meta.concrete_fields:
-        relation = field.remote_field
-        if relation is not None and relation.on_delete not in _CHANGE_NOTHING:
-            for target in apps.get_models():
-                if target._meta.concrete_model is relation.model._meta.concrete_model:
-                    yield field, target
-
-
-def _before(instance: models.Model, using: str, origin: object = None, **_: Any) -> None:
-    """What the row is known by, as long as the database has it."""
-    model: type[models.Model] = type(instance)
-    row: models.Model | None = instance
-    if origin is instance:
-        # It may have been changed without save().
-        row = model._base_manager.using(using).filter(pk=instance.pk).first()
-    if row is None:
-        return
-    kind: Kind | PartOf = model.recorded_as  # type: ignore[attr-defined]
-    if isinstance(kind, PartOf):
-        whole = getattr(row, f"{kind.whole}_id")
-        _later(instance, partial(record_rows, whole_of(model, kind), [whole], using))
-    else:
-        change = kind.change(row, deleted=True)
-        _later(instance, partial(record_deleted, model, instance.pk, change, using))
-
-
-def _left(
-    model: type[models.Model],
-    field: models.Field[Any, Any],
-    instance: models.Model,
-    using: str,
-    **_: Any,
-) -> None:
-    """The rows that refer to the instance are there afterwards, and refer to another or to none."""
-    rows = model._base_manager.using(using).filter(**{field.name: instance})
-    keys = list(rows.values_list("pk", flat=True))
-    _later(instance, partial(record_rows, model, keys, using))
-
-
-def _later(instance: models.Model, task: Callable[[], None]) -> None:
-    instance.__dict__.setdefault(_LATER, []).append(task)
-
-
-def _after(instance: models.Model, **_: Any) -> None:
-    for task in instance.__dict__.pop(_LATER, ()):
-        task()
+        Raises:
+            NotInTransaction: no transaction is open.
+            OutboxError: the instance was never saved.
+        """
+        model = type(self)
+        alias = using or router.db_for_write(model, instance=self)
+        if not connections[alias].in_atomic_block:
+            raise NotInTransaction(
+                "record() needs a transaction: call it inside transaction.atomic(), with the change"
+            )
+        keys = known_keys(model, [self.pk])
+        if not keys:
+            raise OutboxError(
+                f"record() of an instance of {model._meta.label} that was never saved"
+            )
+        with open_block(alias) as block:
+            if not rows_of(model, alias).filter(pk__in=keys).exists():
+                block.note_gone(self, keys[0])
+            block.note_after(model, keys)
 
 
 class OneVersion:
@@ -355,3 +338,21 @@ class OneVersion:
         """As Django's, in one block."""
         with as_one(router.db_for_write(self.model)):
             return super().changeform_view(*args, **options)  # type: ignore[misc]
+
+
+def records_all_rows(manager: BaseManager[Any]) -> bool:
+    """Return whether a manager records changes of many rows, and leaves no rows out."""
+    whole = type(manager).get_queryset is BaseManager.get_queryset
+    return whole and issubclass(manager._queryset_class, RecordedQuerySet)  # type: ignore[attr-defined]
+
+
+def _prepare(sender: type[models.Model], **_: Any) -> None:
+    """Have `order.items.add(item)` recorded: Django makes that change by the base manager."""
+    meta = sender._meta
+    if issubclass(sender, Recorded) and not meta.abstract and meta.base_manager_name is None:
+        manager = meta.default_manager
+        if manager is not None and records_all_rows(manager):
+            meta.base_manager_name = manager.name
+
+
+class_prepared.connect(_prepare, dispatch_uid="outbox")

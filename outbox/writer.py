@@ -7,13 +7,14 @@ from typing import Any
 from zlib import crc32
 
 from django.apps import apps
-from django.db import connections, router
+from django.db import ProgrammingError, connections, router
+from psycopg.errors import UndefinedTable
 
 from outbox import author as authors
 from outbox import message
 from outbox.conf import ID_LENGTH, NAME_LENGTH, conf
 from outbox.days import SLOT
-from outbox.errors import NotInTransaction, WrongChange
+from outbox.errors import NotInTransaction, OutboxError, WrongChange
 from outbox.message import Snapshot
 
 CHANNEL = "outbox"
@@ -102,6 +103,10 @@ def record_many(
         raise NotInTransaction(
             "record() needs a transaction: call it inside transaction.atomic(), with the change"
         )
+    if connections[alias].vendor != "postgresql":
+        raise OutboxError(
+            f"the database {alias!r} is not PostgreSQL: nothing can be recorded in it"
+        )
     who = authors.current() if author is None else author
     service = conf().client_id if client_id is None else client_id
     _require_name("client_id", service)
@@ -152,9 +157,22 @@ def _store(
         [change.parent for change, _ in written],
         [text for _, text in written],
     ]
+    given = [*columns, conf().send_unchanged, client_id, author, CHANNEL]
     with connections[alias].cursor() as cursor:
-        cursor.execute(_RECORD, [*columns, conf().send_unchanged, client_id, author, CHANNEL])
+        try:
+            cursor.execute(_RECORD, given)
+        except ProgrammingError as error:
+            if isinstance(error.__cause__, UndefinedTable):
+                raise _no_tables(alias) from error
+            raise
         return {key: version for key, version, _ in cursor.fetchall()}
+
+
+def _no_tables(alias: str) -> OutboxError:
+    return OutboxError(
+        f"the database {alias!r} has no tables of the outbox: run `manage.py migrate outbox"
+        f" --database {alias}`, and a relay with --database {alias}"
+    )
 
 
 def _check(change: Change) -> None:
@@ -168,6 +186,11 @@ def _check(change: Change) -> None:
         _require_name(f"{change.key}: parent", change.parent, ID_LENGTH)
     if change.data is None and not change.deleted:
         raise WrongChange(f"{change.key}: only a deleted document may have no snapshot")
+
+
+def is_id(text: str) -> bool:
+    """Return whether a document can have this id."""
+    return 0 < len(text) <= ID_LENGTH and "\0" not in text and _is_utf8(text)
 
 
 def _require_name(what: str, name: object, length: int = NAME_LENGTH) -> None:

@@ -1,9 +1,11 @@
 """A message as a handler gets it, and the names under which the inbox keeps it. Pure."""
 
 import json
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from decimal import Decimal, InvalidOperation
 from hashlib import sha256
 from operator import methodcaller
 from typing import Any, Final, TypeVar
@@ -36,16 +38,30 @@ class Message:
     attempt: int = 1
 
     def json(self) -> Any:
-        """The value, read as JSON; None if there is no value. Raises Reject if it is no JSON."""
+        """Return the value, read as JSON in UTF-8 (RFC 8259), or None if there is no value.
+
+        Numbers are exact: an integer is an int, and a number with a fraction or an exponent is a
+        Decimal; so is an integer of more digits than Python writes as text.
+
+        Raises:
+            Reject: the value is not JSON.
+        """
         if self.value is None:
             return None
         try:
-            return json.loads(self.value)
+            return json.loads(
+                self.value.decode(),
+                parse_float=Decimal,
+                parse_int=_integer,
+                parse_constant=_refuse_constant,
+            )
         except (ValueError, RecursionError) as error:
             raise Reject(f"no JSON: {error}") from error
+        except InvalidOperation as error:
+            raise Reject("no JSON that can be read: an exponent is too large") from error
 
     def header(self, name: str) -> bytes | None:
-        """The newest header of this name."""
+        """Return the value of the newest header of this name."""
         found = [value for each, value in self.headers if each == name]
         return found[-1] if found else None
 
@@ -61,9 +77,20 @@ class Message:
 
     @property
     def identity(self) -> str:
-        """Messages with the same identity are the same one."""
+        """Messages with the same identity are the same one. A blank header identifies nothing."""
         given = self.header(IDEMPOTENCY_KEY)
-        return self.place if given is None else f"{self.topic} {name_of(given)}"
+        if given is None or not given.strip():
+            return self.place
+        return f"{self.topic} {name_of(given)}"
+
+
+def _integer(digits: str) -> int | Decimal:
+    longest = sys.get_int_max_str_digits()
+    return Decimal(digits) if 0 < longest < len(digits) else int(digits)
+
+
+def _refuse_constant(name: str) -> None:
+    raise ValueError(f"{name} is not a number of JSON")
 
 
 def name_of(given: bytes | str) -> str:

@@ -113,10 +113,15 @@ def _identity(handler: Handler, message: Message) -> str:
     if handler.key is None:
         return message.identity
     try:
-        return name_of(handler.key(message))
+        key = handler.key(message)
+        if key.strip():
+            return name_of(key)
     except (Exception, SystemExit):  # whatever is wrong with the message, it must be stored
         logger.exception("%s: no key for %s: its place is the key", handler.name, message.place)
-        return message.place
+    else:
+        # All messages with a blank key would count as one.
+        logger.error("%s: a blank key for %s: its place is the key", handler.name, message.place)
+    return message.place
 
 
 # SQL: the number of the advisory lock of a row's chain.

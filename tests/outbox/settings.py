@@ -20,6 +20,7 @@ INSTALLED_APPS = [
     "outbox",
     "outbox.inbox",
     "tests.outbox.shop",
+    "tests.outbox.ways",
 ]
 MIDDLEWARE = [
     "django.contrib.sessions.middleware.SessionMiddleware",

@@ -2,6 +2,7 @@
 of Celery, with a worker that takes it from a queue."""
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,9 +11,11 @@ from celery import Celery, shared_task
 from celery.contrib.testing.worker import start_worker
 from django.contrib.auth.models import User
 from django.db import connection
-from django.test import AsyncClient, Client
+from django.http import FileResponse
+from django.test import AsyncClient, Client, RequestFactory
 
 from outbox import acting_as, author
+from outbox.middleware import author_middleware
 from tests.outbox import stored
 from tests.outbox.shop.models import Order
 
@@ -35,6 +38,47 @@ def test_the_user_of_an_asynchronous_request(service: str) -> None:
     client.force_login(user("later"))
     async_to_sync(client.post)("/later/N1")
     assert authors() == ["later"]
+
+
+def test_author_of_a_streamed_response_is_the_user(service: str) -> None:
+    client = Client()
+    client.force_login(user("m.prygunov"))
+    response = client.post("/streamed/N1")
+    assert author.current() is None
+    assert response.getvalue() == b"0\n1\n"
+    assert authors() == ["m.prygunov"] * 3
+    assert author.current() is None
+
+
+def test_author_of_a_streamed_response_is_the_user_when_the_client_leaves(service: str) -> None:
+    client = Client()
+    client.force_login(user("m.prygunov"))
+    response = client.post("/streamed/N1")
+    assert next(iter(response)) == b"0\n"
+    response.close()
+    assert [each.id for each in stored.versions()] == ["N1-0", "N1-end"]
+    assert authors() == ["m.prygunov"] * 2
+
+
+def test_author_of_a_response_that_is_streamed_asynchronously_is_the_user(service: str) -> None:
+    client = AsyncClient()
+    client.force_login(user("later"))
+
+    @async_to_sync
+    async def read() -> bytes:
+        response: Any = await client.post("/streamed-later/N1")
+        return b"".join([part async for part in response])
+
+    assert read() == b"0\n1\n"
+    assert authors() == ["later"] * 2
+
+
+def test_file_is_left_to_the_web_server() -> None:
+    file = Path(__file__).open("rb")  # noqa: SIM115 - the response closes it
+    answer = author_middleware(lambda _: FileResponse(file))  # type: ignore[arg-type,return-value]
+    response: Any = answer(RequestFactory().get("/"))
+    assert response.file_to_stream is not None
+    response.close()
 
 
 def test_a_login_is_cut_to_what_a_message_can_have(service: str) -> None:

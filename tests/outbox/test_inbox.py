@@ -6,6 +6,7 @@ import threading
 import time
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from decimal import Decimal
 from typing import Any
 
 import psycopg
@@ -15,6 +16,7 @@ from django.db.models import F
 
 from outbox import inbox
 from outbox.database import SESSION, connect, settle
+from outbox.inbox import message as message_module
 from outbox.inbox import queue
 from outbox.inbox.message import handlers, name_of
 from outbox.inbox.models import Done, Waiting
@@ -22,7 +24,7 @@ from outbox.inbox.queue import headers_from
 from outbox.inbox.worker import Away, Worker
 from tests.outbox import relays
 from tests.outbox.consumers import effects, message, put, states, work, worker
-from tests.outbox.shop.inbox import SKIPPED, TWIN, event
+from tests.outbox.shop.inbox import EVENTS, SKIPPED, TWIN, event
 from tests.outbox.test_write import in_threads
 
 
@@ -88,6 +90,60 @@ def test_what_no_attempt_can_process_is_dead_at_once(service: str, value: bytes 
     assert states() == {1: "dead"}
     assert Waiting.objects.get().attempts == 1
     assert effects() == [("B", 2)]
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        b'{"n": NaN}', b'[Infinity]', b"-Infinity", b"\xef\xbb\xbf{}", '{"n": 1}'.encode("utf-16"),
+        '{"n": 1}'.encode("utf-16-le"), '{"n": 1}'.encode("utf-32-be"), b'"\xff"', b"", b" ",
+        b"01", b"1.", b"+1", b"{'n': 1}", b'{"n": 1}{}', b'"\t"', b"1e9999999999999999999",
+    ],
+)  # fmt: skip
+def test_json_of_a_message_is_refused_unless_it_is_json_in_utf_8(value: bytes) -> None:
+    with pytest.raises(inbox.Reject, match="no JSON"):
+        inbox.Message(EVENTS, 0, 1, None, value).json()
+
+
+@pytest.mark.parametrize(
+    "value, expected",
+    [
+        (b"1.10", Decimal("1.10")),
+        (b"12345678901234567890.0123456789", Decimal("12345678901234567890.0123456789")),
+        (b"1e400", Decimal("1e400")),
+        (b"12345678901234567890123", 12345678901234567890123),
+        (b"9" * 5_000, Decimal("9" * 5_000)),
+        (b"-" + b"9" * 5_000, Decimal("-" + "9" * 5_000)),
+        ('{"n": [true, null, "ж"]}'.encode(), {"n": [True, None, "ж"]}),
+    ],
+)
+def test_json_of_a_message_has_exact_numbers(value: bytes, expected: object) -> None:
+    found = inbox.Message(EVENTS, 0, 1, None, value).json()
+    assert found == expected
+    assert not isinstance(found, float)
+    assert str(found)
+
+
+@pytest.mark.parametrize("blank", [b"", b" ", b"\n\t"])
+def test_messages_with_a_blank_idempotency_key_are_not_the_same(service: str, blank: bytes) -> None:
+    headers = (("idempotency-key", blank),)
+    batch = [replace(message(n), headers=headers) for n in (1, 2, 3)]
+    assert put(*batch) == {("shop", "stored"): 3}
+    assert put(*batch) == {("shop", "repeated"): 3}
+    work()
+    assert effects() == [("A", 1), ("A", 2), ("A", 3)]
+
+
+@pytest.mark.parametrize("key", ["", " ", None])
+def test_messages_with_a_blank_key_of_the_service_s_own_are_not_the_same(
+    service: str, monkeypatch: pytest.MonkeyPatch, key: str | None
+) -> None:
+    changes: Any = {"key": lambda _: key}
+    own = replace(handlers()["own key"], **changes)
+    monkeypatch.setitem(message_module._handlers, "own key", own)
+    put(*(message(n, topic=TWIN) for n in (1, 2, 3)))
+    work()
+    assert effects("own key") == [("A", 1), ("A", 2), ("A", 3)]
 
 
 @pytest.mark.parametrize("do", ["raise", "reject"])

@@ -8,4 +8,5 @@ from annals.settings import *  # noqa: F403
 from annals.settings import INSTALLED_APPS
 
 sys.path.append(str(Path(__file__).parents[2] / "examples" / "shop"))
-INSTALLED_APPS = [*INSTALLED_APPS, "outbox", "outbox.inbox", "tests.outbox.shop", "orders"]
+OURS = ["outbox", "outbox.inbox", "tests.outbox.shop", "tests.outbox.ways", "orders"]
+INSTALLED_APPS = [*INSTALLED_APPS, *OURS]

@@ -64,6 +64,26 @@ def test_an_order_and_two_of_its_items_changed_in_one_form_are_one_version(anna:
     assert (before["total"], after["total"]) == ("4050.00", "7320.00")
 
 
+def test_order_with_another_number_is_another_document(anna: Client) -> None:
+    page = address("order", number="2026-1041")
+    assert anna.post(page, form(anna, page, number="2026-9999")).status_code == 302
+    old, new = versions("order/2026-1041"), versions("order/2026-9999")
+    assert [(number, author, data is None) for number, author, data in old] == [
+        (1, "boris", False),
+        (2, "anna", True),
+    ]
+    assert [(number, author, len(data["items"])) for number, author, data in new] == [
+        (1, "anna", 2)
+    ]
+
+
+def test_product_with_another_sku_is_another_document(anna: Client) -> None:
+    page = address("product", sku="KETTLE-17")
+    assert anna.post(page, form(anna, page, sku="KETTLE-18")).status_code == 302
+    assert [data is None for _, _, data in versions("product/KETTLE-17")] == [False, True]
+    assert [data["sku"] for _, _, data in versions("product/KETTLE-18")] == ["KETTLE-18"]
+
+
 def test_the_demo_data_has_orders_with_a_history(shop: str) -> None:
     found = versions("order/2026-1042")
     assert [(number, author) for number, author, _ in found] == [

@@ -1,0 +1,1 @@
+"""Models of every shape, for the ways in which Django can write."""

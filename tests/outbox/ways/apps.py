@@ -1,0 +1,9 @@
+"""The app of these models."""
+
+from django.apps import AppConfig
+
+
+class WaysConfig(AppConfig):
+    name = "tests.outbox.ways"
+    label = "ways"
+    default_auto_field = "django.db.models.BigAutoField"

@@ -1,0 +1,300 @@
+"""Folders with sheets and more: documents and parts whose keys and relations are of every kind."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+from uuid import uuid4
+
+from django.contrib.contenttypes.fields import GenericForeignKey, GenericRelation
+from django.contrib.contenttypes.models import ContentType
+from django.db import models
+from django.db.models import F
+from django.db.models.functions import Now, Upper
+
+from outbox.recorded import Kind, PartOf, Recorded, RecordedQuerySet
+
+
+class Way(Recorded):
+    class Meta:
+        abstract = True
+        app_label = "ways"
+
+
+class Owner(models.Model):
+    """Is not recorded."""
+
+    name = models.CharField(max_length=32)
+
+    class Meta:
+        app_label = "ways"
+
+
+class Tag(Way):
+    """Shows the folders that have it."""
+
+    name = models.CharField(max_length=32, unique=True)
+
+    def document(self) -> dict[str, Any]:
+        codes = self.folders.order_by("code").values_list("code", flat=True)
+        return {"name": self.name, "folders": list(codes)}
+
+    recorded_as = Kind("realty-info", snapshot=document, id="name")
+
+
+class Folder(Way):
+    """Known by its code, and as a target of foreign keys also by its number."""
+
+    code = models.CharField(max_length=32, unique=True)
+    number = models.IntegerField(unique=True, null=True)
+    title = models.CharField(max_length=100, default="")
+    owner = models.ForeignKey(Owner, models.SET_NULL, null=True)
+    keeper = models.ForeignKey(Owner, models.CASCADE, null=True, related_name="kept")
+    tags = models.ManyToManyField(Tag, related_name="folders")
+    readers = models.ManyToManyField(Owner, through="Reading", related_name="read")
+    friends = models.ManyToManyField("self")
+    remarks = GenericRelation(
+        "Remark", object_id_field="target_id", content_type_field="target_type"
+    )
+
+    def document(self) -> dict[str, Any]:
+        def names(rows: Any, name: str = "name") -> list[Any]:
+            return list(rows.order_by(name).values_list(name, flat=True))
+
+        return {
+            "code": self.code,
+            "title": self.title,
+            "owner": self.owner_id,
+            "sheets": names(self.sheets),
+            "cells": names(Cell.objects.filter(sheet__folder=self)),
+            "labels": names(self.labels),
+            "boxes": names(self.boxes),
+            "tickets": names(self.tickets),
+            "steps": list(self.steps.values_list("name", flat=True)),
+            "tags": names(self.tags),
+            "readers": names(self.readers),
+            "friends": names(self.friends, "code"),
+            "pins": names(self.pins),
+        }
+
+    recorded_as = Kind("product-instance", snapshot=document, id="code")
+
+
+class OpenFolder(Folder):
+    class Meta:
+        app_label = "ways"
+        proxy = True
+
+
+class Reading(Way):
+    """The rows of a many-to-many relation as parts."""
+
+    recorded_as = PartOf("folder")
+
+    folder = models.ForeignKey(Folder, models.CASCADE)
+    owner = models.ForeignKey(Owner, models.CASCADE)
+    since = models.IntegerField(default=0)
+
+
+class Sheet(Way):
+    """A part that can be of no folder."""
+
+    recorded_as = PartOf("folder")
+
+    folder = models.ForeignKey(Folder, models.SET_NULL, null=True, related_name="sheets")
+    name = models.CharField(max_length=32, unique=True)
+
+
+class Cell(Way):
+    """A part of a part."""
+
+    recorded_as = PartOf("sheet")
+
+    sheet = models.ForeignKey(Sheet, models.CASCADE, null=True, related_name="cells")
+    name = models.CharField(max_length=32)
+
+
+class Label(Way):
+    """Refers to the folder's code."""
+
+    recorded_as = PartOf("folder")
+
+    folder = models.ForeignKey(
+        Folder, models.CASCADE, to_field="code", null=True, related_name="labels"
+    )
+    name = models.CharField(max_length=32)
+
+
+class Box(Way):
+    """Refers to the folder's number."""
+
+    recorded_as = PartOf("folder")
+
+    folder = models.ForeignKey(
+        Folder, models.CASCADE, to_field="number", null=True, related_name="boxes"
+    )
+    name = models.CharField(max_length=32)
+
+
+class Ticket(Way):
+    """A part with a composite key."""
+
+    recorded_as = PartOf("folder")
+
+    pk = models.CompositePrimaryKey("folder_id", "line")
+    folder = models.ForeignKey(Folder, models.CASCADE, related_name="tickets")
+    line = models.IntegerField()
+    name = models.CharField(max_length=32, default="")
+
+
+class Seat(Way):
+    """A document with a composite key."""
+
+    recorded_as = Kind("product-task", id="name")
+
+    pk = models.CompositePrimaryKey("row", "place")
+    row = models.IntegerField()
+    place = models.CharField(max_length=8)
+    name = models.CharField(max_length=32, unique=True)
+    price = models.IntegerField(default=0)
+
+
+class Step(Way):
+    recorded_as = PartOf("folder")
+
+    folder = models.ForeignKey(Folder, models.CASCADE, related_name="steps")
+    name = models.CharField(max_length=32)
+
+    class Meta:
+        app_label = "ways"
+        order_with_respect_to = "folder"
+
+
+class Pin(Way):
+    """Goes to the first folder if its own is deleted; the database knows nothing of the key."""
+
+    recorded_as = PartOf("folder")
+
+    folder = models.ForeignKey(
+        Folder, models.SET_DEFAULT, default=1, db_constraint=False, related_name="pins"
+    )
+    name = models.CharField(max_length=32)
+
+
+class Kept(Way):
+    recorded_as = PartOf("folder")
+
+    folder = models.ForeignKey(Folder, models.PROTECT, related_name="+")
+
+
+class Limited(Way):
+    recorded_as = PartOf("folder")
+
+    folder = models.ForeignKey(Folder, models.RESTRICT, related_name="+")
+
+
+class Loose(Way):
+    """Its folder may be one that is not there."""
+
+    recorded_as = Kind("product-task", id="name")
+
+    folder = models.ForeignKey(Folder, models.DO_NOTHING, db_constraint=False, related_name="+")
+    name = models.CharField(max_length=32, unique=True)
+
+
+class Remark(Way):
+    """About any row."""
+
+    recorded_as = Kind("product-task", id="key")
+
+    key = models.UUIDField(default=uuid4, unique=True)
+    text = models.TextField(default="")
+    # Tables of apps without migrations are made first.
+    target_type = models.ForeignKey(ContentType, models.CASCADE, db_constraint=False)
+    target_id = models.BigIntegerField()
+    target = GenericForeignKey("target_type", "target_id")
+
+
+class Account(Way):
+    """Its primary key is made by Python, and another column says whether it is there."""
+
+    recorded_as = Kind("realty-info", id="number")
+
+    id = models.UUIDField(primary_key=True, default=uuid4)
+    number = models.CharField(max_length=32, unique=True)
+    sum = models.DecimalField(max_digits=30, decimal_places=10, default=0)
+
+
+class Country(Way):
+    """Known by a primary key that people write."""
+
+    recorded_as = Kind("realty-info")
+
+    code = models.CharField(max_length=32, primary_key=True)
+    name = models.CharField(max_length=100, default="")
+
+
+class Twin(Way):
+    """Its primary key is that of a country."""
+
+    recorded_as = Kind("product-task", id="country_id")
+
+    country = models.OneToOneField(Country, models.CASCADE, primary_key=True)
+    name = models.CharField(max_length=100, default="")
+
+
+class Measured(Way):
+    """Columns that the database fills."""
+
+    recorded_as = Kind("product-task", id="name")
+
+    name = models.CharField(max_length=32, unique=True)
+    loud = models.GeneratedField(
+        expression=Upper(F("name")), output_field=models.TextField(), db_persist=True
+    )
+    made = models.DateTimeField(db_default=Now())
+    changed = models.DateTimeField(auto_now=True)
+    extra = models.JSONField(default=dict)
+    count = models.IntegerField(db_default=3)
+
+
+class Present(RecordedQuerySet["Memo"]):
+    def hide(self) -> int:
+        return self.update(hidden=True)
+
+
+class PresentManager(models.Manager.from_queryset(Present)):  # type: ignore[misc]
+    def get_queryset(self) -> Any:
+        return super().get_queryset().filter(hidden=False)
+
+
+class Memo(Way):
+    """Its manager leaves rows out."""
+
+    recorded_as = Kind("product-task", id="name")
+
+    name = models.CharField(max_length=32, unique=True)
+    hidden = models.BooleanField(default=False)
+
+    objects: ClassVar[Any] = PresentManager()
+    everything = RecordedQuerySet.as_manager()
+
+
+class Dated(Way):
+    """An abstract base."""
+
+    note = models.TextField(default="")
+
+    class Meta:
+        abstract = True
+        app_label = "ways"
+
+
+class Letter(Dated):
+    recorded_as = Kind("product-task", id="name")
+
+    name = models.CharField(max_length=32, unique=True)
+
+
+KINDS: tuple[type[Recorded], ...] = (
+    Tag, Folder, Seat, Loose, Remark, Account, Country, Twin, Measured, Memo, Letter,
+)  # fmt: skip
