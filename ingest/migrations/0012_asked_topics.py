@@ -4,7 +4,7 @@ from django.db import migrations, models
 
 
 class Migration(migrations.Migration):
-    dependencies = [("ingest", "0010_operations")]
+    dependencies = [("ingest", "0011_open_messages_of_earlier_releases")]
     operations = [
         migrations.CreateModel(
             name="AskedTopic",
