@@ -4,13 +4,11 @@ them: their business keys, and a note about each where their day is sealed."""
 from collections.abc import Sequence
 from operator import attrgetter
 
-from psycopg import errors, sql
+from psycopg import sql
 
-from history.base import clock
-from history.blocks.stored import versions
 from history.daily import days
 from history.daily.canonical import encoded
-from history.daily.window import EPOCH, MICROSECONDS_PER_DAY, day_of
+from history.daily.window import MICROSECONDS_PER_DAY, day_of
 from history.entities import Entity
 from history.search_index.keys import KeyRow
 from history.search_index.upsert import upsert
@@ -31,40 +29,21 @@ WHERE updated_at >= %s::timestamptz AND updated_at < %s::timestamptz
 """
 
 
-# The rows that a block of their day has already. The moments of a block are in microseconds.
-_IN_BLOCKS = """
-SELECT EXISTS (
-    SELECT FROM unnest(%s::text[], %s::bigint[], %s::int[]) AS given(row_id, moment, row_version)
-    JOIN {versions} AS stored ON stored.id = row_id AND stored_at >= updated_at
-        AND stored.version = row_version AND in_block
-        AND updated_at = 'epoch'::timestamptz + moment * interval '1 microsecond'
-    WHERE stored_at >= %s::timestamptz AND stored_at < %s::timestamptz
-)
-"""
-
-
-class StoredInBlockError(errors.UniqueViolation):
-    """A row has the key of a version that is packed."""
-
-
 def note(connection: Connection, entity: Entity, rows: Sequence[Row]) -> None:
     """Note those of the rows that entered a sealed day, in the transaction that has just stored
-    them; only rows of earlier days than today are asked about. A sealer commits its mark before it
-    waits for the lock of the rows (seals.day_snapshot.announce), so one of both sees the other; and
-    who packs a day marks it while nobody can write. Raises StoredInBlockError if a block has one of
-    the rows."""
-    today = (clock.now().date() - EPOCH).days
+    them. The days are asked about, not a clock. A sealer commits its mark before it waits for the
+    lock of the rows (seals.day_snapshot.announce), so one of both sees the other; and who packs a
+    day marks it while nobody can write."""
     written = {row.record.updated_at // MICROSECONDS_PER_DAY for row in rows}
-    finished = [day_of(day * MICROSECONDS_PER_DAY) for day in written if day < today]
+    marked = days.marks(
+        connection, entity.table, [day_of(day * MICROSECONDS_PER_DAY) for day in written]
+    )
+    if not marked:
+        return
     query = sql.SQL(_NOTE).format(encoded=encoded(entity), table=sql.Identifier(entity.table))
-    for day, packed in sorted(days.marks(connection, entity.table, finished).items()):
+    for day in sorted(marked):
         late = [row for row in rows if day_of(row.record.updated_at) == day]
-        columns, bounds = _columns(late), days.bounds(day)
-        if packed:
-            inside = sql.SQL(_IN_BLOCKS).format(versions=sql.SQL(versions(entity)))
-            if connection.execute(inside, (*columns[:3], *bounds)).fetchone() == (True,):
-                raise StoredInBlockError(f"a block of {entity.table} {day} has the row")
-        connection.execute(query, (entity.table, day, *columns, *bounds))
+        connection.execute(query, (entity.table, day, *_columns(late), *days.bounds(day)))
 
 
 def _columns(rows: Sequence[Row]) -> tuple[list[object], ...]:
