@@ -22,7 +22,7 @@ from history.blocks import stored
 from history.blocks.form import Row, Stored
 from history.daily import days
 from history.daily.canonical import Connection, columns, versions
-from history.daily.day_locks import LOCK_TIMEOUT_MS, LOCK_WAIT_S, lock_timeout, retry_lock
+from history.daily.day_locks import retry_lock, short_waits
 from history.daily.days import DayTable
 from history.entities import Entity
 
@@ -96,6 +96,10 @@ _COUNT_IS_CHEAP: Final[LiteralString] = (
 )
 
 
+class ChangedMeanwhileError(errors.LockNotAvailable):
+    """The old table of a day was changed so that its new one cannot take its place; try again."""
+
+
 @dataclass(frozen=True, slots=True)
 class Watch:
     """The old table of a day while a new one is built."""
@@ -109,8 +113,11 @@ class Watch:
 
         The new table has its indexes. In the transaction that made it.
         """
-        keys = sql.SQL(_NOTED).format(partition=sql.Literal(self.partition))
-        return add_missing(connection, entity, place, keys)
+        return add_missing(connection, entity, place, self.noted_keys())
+
+    def noted_keys(self) -> sql.Composed:
+        """Return a query for id, updated_at and version of the rows that came."""
+        return sql.SQL(_NOTED).format(partition=sql.Literal(self.partition))
 
     def settle(self, connection: Connection, entity: Entity, place: DayTable) -> int:
         """Add the last noted rows, and prove that nothing else was done to the old table.
@@ -118,8 +125,8 @@ class Watch:
         Nobody can write to the old table any more. Return how many rows were added.
 
         Raises:
-            psycopg.errors.LockNotAvailable: rows were changed or removed, or the table was
-                replaced, or its triggers were touched. A later attempt may succeed.
+            ChangedMeanwhileError: rows were changed or removed, or the table was replaced, or its
+                triggers were touched. A later attempt may succeed.
         """
         if _state(connection, place) != self:
             raise _changed(place, "its table or a trigger of it was replaced")
@@ -147,7 +154,7 @@ def watched(connection: Connection, place: DayTable) -> Iterator[Watch]:
     Raises:
         psycopg.errors.LockNotAvailable: a transaction that wrote to the day stays open.
     """
-    watch = retry_lock(lambda: _begin(connection, place), LOCK_WAIT_S)
+    watch = retry_lock(lambda: _begin(connection, place), days.LOCK_WAIT_S)
     try:
         yield watch
     except Exception:
@@ -184,7 +191,8 @@ def guard_packed_days(connection: Connection) -> None:
         place = days.locate(connection, table, day)
 
         def attempt(child: sql.Identifier = place.child) -> None:
-            with connection.transaction(), lock_timeout(connection, LOCK_TIMEOUT_MS):
+            with connection.transaction():
+                short_waits(connection)
                 guard(connection, child)
 
         with suppress(errors.LockNotAvailable, errors.DeadlockDetected):
@@ -285,7 +293,8 @@ def count_cheaply(connection: Connection, table: sql.Identifier, packed: bool) -
 
 
 def _begin(connection: Connection, place: DayTable) -> Watch:
-    with connection.transaction(), lock_timeout(connection, LOCK_TIMEOUT_MS):
+    with connection.transaction():
+        short_waits(connection)
         connection.execute(sql.SQL(_WATCH).format(table=place.child))
         watch = _state(connection, place)
         connection.execute("DELETE FROM changed_row WHERE partition = %s", [watch.partition])
@@ -294,7 +303,8 @@ def _begin(connection: Connection, place: DayTable) -> Watch:
 
 def _stop(connection: Connection, table: sql.Identifier) -> None:
     def attempt() -> None:
-        with connection.transaction(), lock_timeout(connection, LOCK_TIMEOUT_MS):
+        with connection.transaction():
+            short_waits(connection)
             connection.execute(sql.SQL(_STOP).format(table=table))
             connection.execute(
                 "DELETE FROM changed_row WHERE partition = %s::regclass::oid::bigint",
@@ -311,9 +321,9 @@ def _state(connection: Connection, place: DayTable) -> Watch:
     return Watch(*row)
 
 
-def _changed(place: DayTable, what: str) -> errors.LockNotAvailable:
+def _changed(place: DayTable, what: str) -> ChangedMeanwhileError:
     name = place.child._obj[-1]
-    return errors.LockNotAvailable(
+    return ChangedMeanwhileError(
         f"{name} stays as it is, because while its new table was built {what}. Try it again"
     )
 
@@ -324,11 +334,11 @@ def _portions(
     """Cut rows into portions of at most BYTES_AT_ONCE, or of one larger document."""
     portion: list[tuple[str, datetime, int]] = []
     size = 0
-    for *key, length in missing:
+    for id, moment, version, length in missing:
         if portion and size + length > BYTES_AT_ONCE:
             yield portion
             portion, size = [], 0
-        portion.append((key[0], key[1], key[2]))
+        portion.append((id, moment, version))
         size += length
     if portion:
         yield portion

@@ -88,7 +88,12 @@ class Migration(migrations.Migration):
         migrations.CreateModel(
             name="ChangedRow",
             fields=[
-                ("id", models.BigAutoField(primary_key=True, serialize=False)),
+                (
+                    "id",
+                    models.BigAutoField(
+                        auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
+                    ),
+                ),
                 ("partition", models.BigIntegerField()),
                 ("change", models.CharField(max_length=10)),
                 ("row_id", models.TextField(null=True)),
@@ -124,7 +129,12 @@ class Migration(migrations.Migration):
         migrations.CreateModel(
             name="DoubledVersion",
             fields=[
-                ("id", models.BigAutoField(primary_key=True, serialize=False)),
+                (
+                    "id",
+                    models.BigAutoField(
+                        auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
+                    ),
+                ),
                 ("table", models.CharField(max_length=63)),
                 ("day", models.DateField()),
                 ("row_id", models.TextField()),

@@ -42,6 +42,7 @@ from history.partitions.exclusive import NoRunLockError, run_lock
 from history.partitions.maintain import Outcome, maintain
 from history.partitions.plan import Holds, Policy, plan
 from history.partitions.strategy import DayPartition
+from history.repairing import repair
 from history.seals import late_rows, verification
 from history.seals.finished import due, seal_days
 from history.seals.seal import seal
@@ -307,9 +308,16 @@ class PartitionsRun:
         return self._locked(act)
 
     def _locked(self, act: Callable[[Connection, Entity], str]) -> int:
-        """Do it for each of the chosen tables, with the lock of maintain's runs."""
+        """Do it for each of the chosen tables, with the lock of maintain's runs. Raises
+        WrongClockError: what is finished, and what is noted, is said by a clock."""
+        self._require_clock()
         with run_lock():
             return self._for_each(act, self._entities())
+
+    def _require_clock(self) -> None:
+        """Raise WrongClockError if this machine and the server do not agree on the time."""
+        connection.ensure_connection()
+        clock.check(connection.connection)
 
     def _pack(self) -> int:
         return self._rewritten(packing.pack, "Packed")
@@ -330,6 +338,25 @@ class PartitionsRun:
 
         return self._locked(act)
 
+    def _repair(self) -> int:
+        day = self.options["day"]
+
+        def act(plain: Connection, entity: Entity) -> str:
+            record(Action.OTHER, f"partitions repair {day}", entity=entity.name)
+            done = repair(plain, entity, day)
+            for key in done.differing:
+                self.stdout.write(
+                    f"{entity.table} {day}: {key.id} version {key.version} had two contents; the"
+                    " one that a block had stays, the other one is in the table doubled_version"
+                )
+            count = len(done.equal) + len(done.differing)
+            return (
+                f"Repaired {entity.table} {day}: {counted(count, 'row')} taken out, of which"
+                f" {len(done.differing)} with another content."
+            )
+
+        return self._locked(act)
+
     def _seal(self) -> int:
         day = self.options["day"]
 
@@ -340,6 +367,7 @@ class PartitionsRun:
 
         if self.options["entity"] != journal.NAME:
             return self._locked(seal_one)
+        self._require_clock()
         with run_lock():
             return self._for_each(seal_one, [journal.ROWS])
 
