@@ -23,6 +23,7 @@ from django.conf import settings
 from psycopg import sql
 from psycopg.abc import Buffer
 from psycopg.copy import LibpqWriter
+from psycopg.rows import tuple_row
 
 from history import distribution
 from history.base import clock
@@ -423,7 +424,8 @@ class _Rewrite:
             bytes=sql.Literal(2 * SAMPLE_BYTES),
             most=sql.Literal(MOST_BYTES),
         )
-        with closing(self._connection.cursor()) as cursor:
+        # Django's own cursors give no bytes as they are.
+        with psycopg.Cursor(self._connection, row_factory=tuple_row) as cursor:
             return _bounded(text for (text,) in cursor.stream(query, binary=True))
 
     def _keep(self, made: Dictionary) -> None:

@@ -12,7 +12,9 @@ from datetime import date, timedelta
 from itertools import groupby
 from operator import attrgetter
 
+import psycopg
 from psycopg import sql
+from psycopg.rows import tuple_row
 
 from history.base import clock
 from history.blocks import dictionaries, stored
@@ -111,7 +113,9 @@ def _versions(connection: Connection, entity: Entity, place: DayTable, id: str) 
     query = sql.SQL(
         "SELECT {}, {} FROM {} WHERE id = %s ORDER BY packed IS NULL, version, updated_at"
     ).format(fields(entity), sql.SQL(", ").join(map(sql.Identifier, stored.BLOCK)), place.child)
-    for row in connection.execute(query, [id], binary=True).fetchall():
+    with psycopg.Cursor(connection, row_factory=tuple_row) as cursor:
+        rows = cursor.execute(query, [id], binary=True).fetchall()
+    for row in rows:
         yield from stored.logical(entity.table, [row], None)
 
 

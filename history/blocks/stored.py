@@ -3,9 +3,11 @@ documents, in Python with them."""
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
+from heapq import merge
 from typing import Any, Final
 
 from psycopg import sql
@@ -26,6 +28,10 @@ _MOMENT: Final = """updated_at
     - ('x' || encode(substr(keys, {}, 5), 'hex'))::bit(40)::bigint * interval '1 microsecond'"""
 OLDEST: Final = _MOMENT.format(1)
 """The time of the oldest version of a block, in SQL; NULL of a row with one version."""
+
+FIRST_KEY: Final = f"""coalesce(versions[1], version - coalesce(octet_length(keys), 0) / 8),
+    coalesce({OLDEST}, updated_at)"""
+"""The number and time of the first version of a row, in SQL."""
 
 # Each version of a table, with the row that has it, which stored_at and stored_version name: bound
 # stored_at, or every day is read. position: of the version in its block, from 1.
@@ -63,26 +69,39 @@ def logical(
     stored: Iterable[Sequence[Any]],
     packed: Callable[[Row], Row] | None,
 ) -> Iterator[Row]:
-    """The rows of a table as versions. Those of one document must come together; they are given in
-    the order of number and time if they come so, a block by its newest. stored: rows with the
-    columns of BLOCK at the end; read dictionaries before. packed: what to make of each row of a
-    block; keeps the first three values. Raises DamagedBlockError."""
+    """Yield the rows of a table as versions, those of a document in the order of number and time.
+
+    Only the versions of blocks that overlap are in memory, and plain rows one at a time.
+
+    Args:
+        stored: rows with the columns of BLOCK at the end, in the order of id and of FIRST_KEY; read
+            dictionaries before. In another order no version is left out, but they come as they are.
+        packed: what to make of each row of a block; keeps the first three values.
+
+    Raises:
+        DamagedBlockError: a block cannot be read.
+    """
     size = len(BLOCK)
-    together: list[Row] = []
-    mixed = False
+    id = None
+    waiting: deque[Row] = deque()  # versions of blocks; a row that comes may be before them
     for row in stored:
-        if together and together[0][0] != row[0]:
-            yield from sorted(together, key=_place) if mixed else together
-            together, mixed = [], False
         own, block = tuple(row[:-size]), row[-size:]
-        if block[-1] is not None:
-            mixed = True
-            with _named(table, own[0], EPOCH + timedelta(microseconds=own[2])):
-                found = expand(own, block, _dictionary(block[-1]))
-                together += map(packed, found) if packed else found
-        else:
-            together.append(own)
-    yield from sorted(together, key=_place) if mixed else together
+        if own[0] != id:
+            yield from waiting
+            waiting.clear()
+            id = own[0]
+        if block[-1] is None:
+            while waiting and _place(waiting[0]) <= _place(own):
+                yield waiting.popleft()
+            yield own
+            continue
+        with _named(table, own[0], EPOCH + timedelta(microseconds=own[2])):
+            found = expand(own, block, _dictionary(block[-1]))
+        while waiting and _place(waiting[0]) <= _place(found[0]):
+            yield waiting.popleft()
+        made = map(packed, found) if packed else found
+        waiting = deque(merge(waiting, made, key=_place))
+    yield from waiting
 
 
 def texts(

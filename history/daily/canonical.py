@@ -46,6 +46,13 @@ def order(connection: Connection, rows: DayRows) -> sql.SQL:
     return sql.SQL(", ".join(parts))
 
 
+def _stored_order(connection: Connection, entity: Entity) -> sql.Composable:
+    """Return ORDER BY of stored rows, a block where its first version is: then `stored.logical`
+    gives the versions in the canonical order, and need not know the next block."""
+    id, _ = order(connection, entity).as_string(connection).split(", ", 1)
+    return sql.SQL(f"{id}, {stored.FIRST_KEY}")
+
+
 def encode(row: Sequence[Any]) -> bytes:
     """The canonical bytes of one row, selected with `fields`; a text may be given as its bytes."""
     parts = []
@@ -137,7 +144,7 @@ def versions(
     """The rows of a table of versions as `fields` selects them, in the canonical order, or as they
     come; streamed. data: bytea for the bytes of documents. Close it, to use the connection again.
     Raises DamagedBlockError."""
-    by = order(connection, entity) if ordered else None
+    by = _stored_order(connection, entity) if ordered else None
     packed = _with_text if data == "text" else None
     return _stream(connection, entity, source, fields(entity), data, by, packed)
 
@@ -153,7 +160,7 @@ def hashes(
         plain = sql.SQL("{}, CASE WHEN packed IS NULL THEN sha256({}) END").format(
             sql.SQL(", ".join(parts)), encoded(rows)
         )
-        by = order(connection, rows)
+        by = _stored_order(connection, rows)
         for row in _stream(connection, rows, source, plain, "bytea", by, _hashed):
             yield row[0], row[1], row[-1]
         return

@@ -90,9 +90,12 @@ WHERE old.packed IS NULL
 ORDER BY key.id, key.updated_at, key.version LIMIT {limit}
 """
 _FIRST: Final = ("", datetime(1, 1, 1, tzinfo=UTC), -1)
-# A day of which nearly all pages are known to be visible to all is counted in its index.
-_COUNT_IS_CHEAP: Final[LiteralString] = (
-    "SELECT relallvisible >= 0.95 * relpages FROM pg_class WHERE oid = %s::regclass"
+# A day is counted in its index where so many bytes at most are in pages that are not known to be
+# visible to all: of these PostgreSQL looks at each row.
+UNKNOWN_BYTES: Final = 64 * 1024 * 1024
+_UNKNOWN: Final[LiteralString] = (
+    "SELECT pg_relation_size(oid) - relallvisible::bigint * current_setting('block_size')::int"
+    " FROM pg_class WHERE oid = %s::regclass"
 )
 
 
@@ -278,15 +281,15 @@ def copy_command(entity: Entity, table: sql.Identifier, how: LiteralString) -> s
 
 
 def count_cheaply(connection: Connection, table: sql.Identifier, packed: bool) -> int | None:
-    """Return how many versions a table has, or None where counting would take long.
+    """Return how many versions a table has, or None where counting would take seconds.
 
     A packed table is small. Of a plain one the index is enough where its pages are known to be
     visible to all.
     """
     if packed:
         return stored.count(connection, table)
-    name = table.as_string(connection)
-    if connection.execute(_COUNT_IS_CHEAP, [name]).fetchone() != (True,):
+    unknown = connection.execute(_UNKNOWN, [table.as_string(connection)]).fetchone()
+    if unknown is None or unknown[0] > UNKNOWN_BYTES:
         return None
     row = connection.execute(sql.SQL("SELECT count(*) FROM {}").format(table)).fetchone()
     return int(row[0]) if row else None

@@ -17,9 +17,12 @@ from history.daily.window import Window
 from history.entities import BY_TOPIC, ENTITIES
 from history.models import (
     ArchivedDay,
+    ChangedRow,
     DaySeal,
+    DoubledVersion,
     LateRow,
     MaintainRun,
+    PackAttempt,
     PackDictionary,
     SealedDay,
     VerifiedTable,
@@ -105,8 +108,9 @@ def move(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[datetime], None]
 
 def clean() -> None:
     drop_partitions()
-    kept = (MaintainRun, ArchivedDay, DaySeal, SealedDay, LateRow, VerifiedTable, PackDictionary)
-    for model in (*kept, Ledger, Quarantined, RetiredTopic, JournalEntry):
+    noted = (MaintainRun, ArchivedDay, DaySeal, SealedDay, LateRow, VerifiedTable, PackDictionary)
+    of_packing = (ChangedRow, PackAttempt, DoubledVersion)
+    for model in (*noted, *of_packing, Ledger, Quarantined, RetiredTopic, JournalEntry):
         model.objects.all().delete()
 
 
