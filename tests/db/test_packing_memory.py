@@ -49,9 +49,7 @@ def _memory(name: str) -> int:
     return int(line.split()[1]) * 1024
 
 
-@pytest.mark.parametrize(
-    ("versions", "size"), [(24, 4 * MB), (20_000, 4_000)], ids=str
-)
+@pytest.mark.parametrize(("versions", "size"), [(24, 4 * MB), (20_000, 4_000)], ids=str)
 def test_memory_is_bounded_whatever_a_document_has_on_a_day(
     versions: int, size: int, plain: Connection
 ) -> None:
