@@ -31,6 +31,7 @@ SWAP_TIMEOUT_MS = 5_000
 Connection = psycopg.Connection[Any]
 
 # To read the bounds of all partitions would take longer than to store some thousands of rows.
+# A bound has no columns: pg_get_expr needs no table, which may have been replaced meanwhile.
 _ATTACHED = """
 WITH part AS MATERIALIZED (
     SELECT inhparent AS parent,
@@ -39,7 +40,7 @@ WITH part AS MATERIALIZED (
         CASE bound[2] WHEN 'MAXVALUE' THEN 'infinity' ELSE trim($$'$$ FROM bound[2]) END
             ::timestamptz AS stop
     FROM pg_inherits JOIN pg_class child ON child.oid = inhrelid
-    CROSS JOIN LATERAL regexp_match(pg_get_expr(relpartbound, child.oid),
+    CROSS JOIN LATERAL regexp_match(pg_get_expr(relpartbound, 0),
         $$^FOR VALUES FROM \\((MINVALUE|'[^']+')\\) TO \\((MAXVALUE|'[^']+')\\)$$) AS bound
     WHERE inhparent = ANY(%(tables)s::regclass[]) AND NOT inhdetachpending
         AND (relname = ANY(%(names)s) OR relname !~ '_[0-9]{8}$')
