@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from hypothesis.errors import HypothesisException
 from hypothesis.stateful import RuleBasedStateMachine, rule
 
+from history.seals.seal import YOUNGEST_DAYS
 from tests.lifecycle.checks import Step, check
 from tests.lifecycle.consumer import listening
 from tests.lifecycle.faults import installed
@@ -25,7 +26,17 @@ from tests.lifecycle.stand import (
     command,
     wrong_clock,
 )
-from tests.lifecycle.strategies import DRAFTS, HOURS, LATE, OLDEST, OVERLAPS, PACKS, faults
+from tests.lifecycle.strategies import (
+    AFTERWARDS,
+    DRAFTS,
+    HOURS,
+    LATE,
+    OLDEST,
+    OVERLAPS,
+    PACKS,
+    WHILE_PACKED,
+    faults,
+)
 from tests.lifecycle.tamper import Damage, Tampering, damage, tamper
 from tests.lifecycle.work import FENCED, Fault, Work
 
@@ -155,6 +166,16 @@ class Lifecycle(RuleBasedStateMachine):
             if fault is not None and fault.what == "write":
                 self._send(0, drafts)
             self._do(name, fault, day)
+
+    @rule(drafts=OLDEST, name=PACKS, meanwhile=WHILE_PACKED, after=AFTERWARDS)
+    def pack_and_write(self, drafts: list[Draft], name: str, meanwhile: Fault, after: str) -> None:
+        """A day is packed while somebody writes to it, and its versions come again afterwards."""
+        self._keep(max(self.model.retention, YOUNGEST_DAYS + 2))
+        self._do("maintain")
+        for way in ("write", name, after):
+            if way != name:
+                self._send(0, drafts)
+            self._do(way, meanwhile if way == name else None, 0)
 
     @rule(drafts=OLDEST, ahead=st.booleans())
     def store_with_a_wrong_clock(self, drafts: list[Draft], ahead: bool) -> None:

@@ -97,5 +97,13 @@ DRAFTS = _drafts(When, [Kind.GOOD] * 8 + [Kind.POISON, Kind.BROKEN])
 LATE = _drafts([When.ARCHIVED], [Kind.GOOD])
 OLDEST = _drafts([When.OLDEST], [Kind.GOOD])
 
+# What happens while a day is packed, and what comes afterwards.
+WHILE_PACKED = st.builds(
+    Fault,
+    _points("pack"),
+    st.sampled_from(["insert", "insert", "write", "write_behind", "write_ahead", "insert_again"]),
+)
+AFTERWARDS = st.sampled_from(["write", "write_behind", "write_ahead", "insert_again"])
+
 # Time that passes without cron before a step; 0: none, -1: until the next midnight.
 HOURS = st.sampled_from([0, 6, -1, 48])

@@ -107,11 +107,12 @@ class Stress:
         while True:
             try:
                 act()
-                return
             except errors.LockNotAvailable:
                 self.did["busy"] += 1
                 if time.monotonic() > until:
                     raise
+            else:
+                return
 
     def _repeat(self, act: Callable[[], None]) -> None:
         name = act.__name__.strip("_")
@@ -204,7 +205,7 @@ class Stress:
             )
 
     def _dump(self) -> None:
-        """pg_dump has its snapshot before it locks the tables; it may fail, and not be incomplete."""
+        """pg_dump has its snapshot before it locks. It may fail, and it may not be incomplete."""
         own = connection.settings_dict
         names = ("host", "port", "user", "password")
         url = make_conninfo(dbname=own["NAME"], **{name: str(own[name.upper()]) for name in names})
