@@ -4,8 +4,9 @@ them: their business keys, and a note about each where their day is sealed."""
 from collections.abc import Sequence
 from operator import attrgetter
 
-from psycopg import sql
+from psycopg import errors, sql
 
+from history.blocks.stored import versions
 from history.daily import days
 from history.daily.canonical import encoded
 from history.daily.window import MICROSECONDS_PER_DAY, day_of
@@ -29,21 +30,39 @@ WHERE updated_at >= %s::timestamptz AND updated_at < %s::timestamptz
 """
 
 
+# The rows that a block of their day has already. The moments of a block are in microseconds.
+_IN_BLOCKS = """
+SELECT EXISTS (
+    SELECT FROM unnest(%s::text[], %s::bigint[], %s::int[]) AS given(row_id, moment, row_version)
+    JOIN {versions} AS stored ON stored.id = row_id AND stored_at >= updated_at
+        AND stored.version = row_version AND in_block
+        AND updated_at = 'epoch'::timestamptz + moment * interval '1 microsecond'
+    WHERE stored_at >= %s::timestamptz AND stored_at < %s::timestamptz
+)
+"""
+
+
+class StoredInBlockError(errors.UniqueViolation):
+    """A row has the key of a version that is packed."""
+
+
 def note(connection: Connection, entity: Entity, rows: Sequence[Row]) -> None:
     """Note those of the rows that entered a sealed day, in the transaction that has just stored
-    them. The days are asked about, not a clock. A sealer commits its mark before it waits for the
-    lock of the rows (seals.day_snapshot.announce), so one of both sees the other; and who packs a
-    day marks it while nobody can write."""
+    them. Whether a day is sealed or packed is asked of the database, never of a clock. A sealer
+    commits its mark before it waits for the lock of the rows (seals.day_snapshot.announce), so one
+    of both sees the other; and who packs a day marks it while nobody can write. Raises StoredInBlockError if a block has one of
+    the rows."""
     written = {row.record.updated_at // MICROSECONDS_PER_DAY for row in rows}
-    marked = days.marks(
-        connection, entity.table, [day_of(day * MICROSECONDS_PER_DAY) for day in written]
-    )
-    if not marked:
-        return
+    written_days = [day_of(day * MICROSECONDS_PER_DAY) for day in written]
     query = sql.SQL(_NOTE).format(encoded=encoded(entity), table=sql.Identifier(entity.table))
-    for day in sorted(marked):
+    for day, packed in sorted(days.marks(connection, entity.table, written_days).items()):
         late = [row for row in rows if day_of(row.record.updated_at) == day]
-        connection.execute(query, (entity.table, day, *_columns(late), *days.bounds(day)))
+        columns, bounds = _columns(late), days.bounds(day)
+        if packed:
+            inside = sql.SQL(_IN_BLOCKS).format(versions=sql.SQL(versions(entity)))
+            if connection.execute(inside, (*columns[:3], *bounds)).fetchone() == (True,):
+                raise StoredInBlockError(f"a block of {entity.table} {day} has the row")
+        connection.execute(query, (entity.table, day, *columns, *bounds))
 
 
 def _columns(rows: Sequence[Row]) -> tuple[list[object], ...]:
