@@ -50,8 +50,8 @@ def note(connection: Connection, entity: Entity, rows: Sequence[Row]) -> None:
     """Note those of the rows that entered a sealed day, in the transaction that has just stored
     them. Whether a day is sealed or packed is asked of the database, never of a clock. A sealer
     commits its mark before it waits for the lock of the rows (seals.day_snapshot.announce), so one
-    of both sees the other; and who packs a day marks it while nobody can write. Raises StoredInBlockError if a block has one of
-    the rows."""
+    of both sees the other; and who packs a day marks it while nobody can write. Raises
+    StoredInBlockError if a block has one of the rows."""
     written = {row.record.updated_at // MICROSECONDS_PER_DAY for row in rows}
     written_days = [day_of(day * MICROSECONDS_PER_DAY) for day in written]
     query = sql.SQL(_NOTE).format(encoded=encoded(entity), table=sql.Identifier(entity.table))
