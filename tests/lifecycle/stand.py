@@ -33,7 +33,7 @@ from history.blocks.dictionaries import Dictionary
 from history.entities import Entity
 from history.partitions import plan, strategy
 from ingest.completeness.holds import may_get_rows, unsettled
-from ingest.store import session
+from ingest.store import fast_path, session
 from tests.lifecycle.sent import ENTITIES
 
 START = datetime(2026, 3, 29, 12, tzinfo=UTC)  # the day Berlin's clocks go forward
@@ -108,6 +108,7 @@ class Stand:
 
     def set_clock(self, now: datetime) -> None:
         self.plain.execute("UPDATE clock.hands SET moment = %s", [now])
+        fast_path.SERVER_TIMES.clear()
         clock.now = lambda: now + getattr(clock_error, "days", timedelta(0))
 
     def connect(self) -> psycopg.Connection[Any]:
