@@ -284,6 +284,64 @@ class PackDictionary(models.Model):
         default_permissions = ()
 
 
+class ChangedRow(models.Model):
+    """A change of a day's table while a new table of the day is built beside it.
+
+    Triggers of the old table write it (history.daily.watch). Rows go with the old table.
+    """
+
+    partition = models.BigIntegerField()  # the OID of the old table
+    change = models.CharField(max_length=10)  # insert, update, delete, truncate, block
+    row_id = models.TextField(null=True)
+    version = models.IntegerField(null=True)
+    updated_at = models.DateTimeField(null=True)
+
+    class Meta:
+        db_table = "changed_row"
+        default_permissions = ()
+        indexes = [models.Index(fields=["partition"], name="changed_row_partition")]
+
+
+class PackAttempt(models.Model):
+    """The latest attempt to pack a day that has not succeeded; it may have ended the process.
+
+    Such a day is tried after all days without an attempt. A day that was packed has none.
+    """
+
+    pk = models.CompositePrimaryKey("table", "day")
+    table = models.CharField(max_length=63)
+    day = models.DateField()
+    began_at = models.DateTimeField()
+
+    class Meta:
+        db_table = "pack_attempt"
+        default_permissions = ()
+
+
+class DoubledVersion(models.Model):
+    """A version that `partitions repair` took out of a day that had it twice with two contents.
+
+    It is kept as long as the day has a table.
+    """
+
+    table = models.CharField(max_length=63)
+    day = models.DateField()
+    row_id = models.TextField()
+    version = models.IntegerField()
+    updated_at = models.DateTimeField()
+    client_id = models.TextField()
+    author = models.TextField(null=True)
+    type = models.IntegerField()
+    product_instance_id = models.TextField(null=True)
+    data = models.TextField()  # the text of the JSONB
+    taken_at = models.DateTimeField()
+
+    class Meta:
+        db_table = "doubled_version"
+        default_permissions = ()
+        indexes = [models.Index(fields=["table", "day"], name="doubled_version_day")]
+
+
 class VerifiedTable(models.Model):
     """The latest complete `partitions verify` of a table, for the metrics. days: those it read.
     faults: days that differ, and one more if the chain of seals is broken."""

@@ -6,16 +6,15 @@ from datetime import date
 from itertools import groupby
 from operator import itemgetter
 
-import psycopg
 from django.conf import settings
 from django.db import connection
 
 from history import packing
 from history.base.table import counted
+from history.daily import rebuild
 from history.daily.days import is_packed, partition_name
 from history.database import forms
 from history.entities import BY_TABLE, ENTITIES
-from history.failure.complaints import Complaint
 from history.partitions import catalog
 from history.partitions.exclusive import reconnect, run_lock
 from history.partitions.maintain import Outcome
@@ -40,9 +39,11 @@ def due(today: date) -> list[tuple[str, date]]:
 
 def pack_due(today: date, outcome: Outcome, advance: Callable[[int], None]) -> None:
     """Pack finished days, one after another, at a rate that nobody notices. None is begun after
-    SECONDS: the next run goes on; none while a process of an earlier release is connected; and none
-    after a defect."""
+    SECONDS: the next run goes on; none while a process of an earlier release is connected. A day
+    that fails is reported, and the others are packed."""
     with run_lock():
+        rebuild.remove_left(connection.connection)
+        rebuild.guard_packed_days(connection.connection)
         end = time.monotonic() + SECONDS
         for table, day in due(today):
             error: Exception | None = None
@@ -51,13 +52,13 @@ def pack_due(today: date, outcome: Outcome, advance: Callable[[int], None]) -> N
             except forms.EarlierReleaseError as waits:
                 outcome.packing_waits = str(waits)
                 return
-            except (Complaint, psycopg.Error) as failed:
+            except Exception as failed:  # whatever it is: an older day may not fail
                 error = failed
             outcome.note_in(outcome.packed, partition_name(table, day), error)
             if connection.connection.closed:
                 reconnect()
             advance(1)
-            if isinstance(error, packing.WrongRowsError) or time.monotonic() > end:
+            if time.monotonic() > end:
                 return
 
 

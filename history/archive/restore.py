@@ -11,9 +11,10 @@ from history.archive.manifest import Manifest
 from history.archive.store import ArchiveError, Store
 from history.base.table import counted
 from history.blocks.stored import count
-from history.daily import days
+from history.daily import days, rebuild
 from history.daily.canonical import Connection, columns, digest, timestamp
 from history.daily.days import DayState
+from history.daily.rebuild import Watch
 from history.entities import Entity
 from history.seals import late_rows
 
@@ -35,6 +36,8 @@ def restore(connection: Connection, store: Store, entity: Entity, day: date) -> 
         raise ArchiveError(f"{table} {day} is not in the archive")
     try:
         _restore(connection, store, entity, wanted)
+    except rebuild.ChangedMeanwhileError as error:
+        raise ArchiveError(str(error)) from None
     except errors.LockNotAvailable:
         raise ArchiveError(
             f"a transaction that uses {table} stays open. Nothing was changed; try again later"
@@ -55,15 +58,28 @@ def _restore(connection: Connection, store: Store, entity: Entity, wanted: Manif
         )
     if days.is_packed(connection, table, day):
         raise ArchiveError(f"{table} {day} is packed: run `partitions unpack {day}` first")
+    absent = days.locate(connection, table, day).state is DayState.ABSENT
+    if absent or distribution.active(connection):  # a distributed table has no triggers
+        _swap(connection, store, entity, wanted, _Merge(connection, entity, None))
+        return
+    with rebuild.watched(connection, place) as watch:
+        _swap(connection, store, entity, wanted, _Merge(connection, entity, watch))
+
+
+def _swap(
+    connection: Connection, store: Store, entity: Entity, wanted: Manifest, merge: "_Merge"
+) -> None:
+    """Fill a new table of the day, and put it in the place of the old one."""
+    table, day = wanted.table, wanted.day
     with connection.transaction():
         distribution.one_by_one(connection)
+        place = days.locate(connection, table, day)
         days.create_detached(connection, place._replace(child=place.new), day, days.RESTORED)
         _fill(connection, store, entity, place.new, wanted)
         late_rows.forget_repeats(connection, entity, day, place.new, wanted.digest)
-        merge = _Merge(connection, entity)
-        if days.locate(connection, table, day).state is not DayState.ABSENT:
-            merge(place)  # before any lock: later only rows that arrive meanwhile are left
-        days.replace(connection, table, day, merge)
+        if place.state is not DayState.ABSENT:
+            merge.add_all(place)  # before any lock: later only rows that arrive meanwhile are left
+        days.replace(connection, table, day, merge.settle)
 
 
 def _fill(
@@ -75,7 +91,9 @@ def _fill(
 ) -> None:
     """Load the archived rows and compare their digest with the manifest's."""
     names = columns(entity)
-    query = sql.SQL("COPY {} ({}) FROM STDIN").format(new, _list(names))
+    # Frozen rows are seen also by who began before (history.daily.rebuild).
+    how = "" if distribution.active(connection) else " (FREEZE)"
+    query = sql.SQL("COPY {} ({}) FROM STDIN" + how).format(new, _list(names))
     moment = names.index("updated_at")
     with connection.cursor() as cursor, cursor.copy(query) as copy:
         for row in manifest.checked_rows(store, wanted):
@@ -86,36 +104,62 @@ def _fill(
 
 
 class _Merge:
-    """Copies the rows of a day that its new table does not have."""
+    """Copies the rows of a day that its new table does not have.
 
-    def __init__(self, connection: Connection, entity: Entity) -> None:
+    Args:
+        watch: what notes the changes of the old table; None where nothing does: the table was made
+            meanwhile, or is in a cluster. Then all of its rows are compared under the lock.
+    """
+
+    def __init__(self, connection: Connection, entity: Entity, watch: Watch | None) -> None:
         self._connection = connection
-        self._columns = columns(entity)
-        self._rows = 0
+        self._entity = entity
+        self._watch = watch
 
-    def __call__(self, place: days.DayTable) -> None:
-        rows = count(self._connection, place.child)
-        if rows == self._rows:
+    def settle(self, place: days.DayTable) -> None:
+        """Copy the last rows, and prove that none is missing, when nobody can write any more.
+
+        Raises:
+            ArchiveError: a row differs from the archived row with its key.
+            psycopg.errors.LockNotAvailable: rows were changed or removed meanwhile.
+        """
+        if self._watch is None:
+            self.add_all(place)
+        else:
+            self._check(place, self._watch.noted_keys())
+            self._watch.settle(self._connection, self._entity, place)
+
+    def add_all(self, place: days.DayTable) -> None:
+        """Copy the rows that are there now. Raises ArchiveError as `settle` does."""
+        self._check(place)
+        if not distribution.active(self._connection):
+            rebuild.add_missing(self._connection, self._entity, place)
             return
-        self._rows = rows
         # Otherwise Citus moves no more than a gigabyte.
         self._connection.execute("SET LOCAL citus.max_intermediate_result_size TO -1")
-        tables = {"new": place.new, "old": place.child}
-        self._check(tables)
         self._connection.execute(
             sql.SQL(
                 "INSERT INTO {new} ({names}) SELECT {names} FROM {old} ON CONFLICT DO NOTHING"
-            ).format(names=_list(self._columns), **tables)
+            ).format(names=_list(columns(self._entity)), new=place.new, old=place.child)
         )
 
-    def _check(self, tables: dict[str, sql.Identifier]) -> None:
+    def _check(self, place: days.DayTable, keys: sql.Composable | None = None) -> None:
         """Raise ArchiveError if a row differs from the archived row with its key."""
-        rest = [name for name in self._columns if name not in (*KEY, "data")]
+        rest = [name for name in columns(self._entity) if name not in (*KEY, "data")]
         row = self._connection.execute(
             sql.SQL(
-                "SELECT id, version FROM {new} AS a JOIN {old} AS b USING ({key})"
+                "SELECT id, version FROM {new} AS a JOIN {old} AS b USING ({key}) {among}"
                 " WHERE (a.data::text, {a}) IS DISTINCT FROM (b.data::text, {b}) LIMIT 1"
-            ).format(key=_list(KEY), a=_list(rest, "a"), b=_list(rest, "b"), **tables)
+            ).format(
+                new=place.new,
+                old=place.child,
+                key=_list(KEY),
+                among=sql.SQL("")
+                if keys is None
+                else sql.SQL("JOIN ({}) AS key USING ({})").format(keys, _list(KEY)),
+                a=_list(rest, "a"),
+                b=_list(rest, "b"),
+            )
         ).fetchone()
         if row is not None:
             raise ArchiveError(

@@ -28,9 +28,9 @@ def now() -> datetime:
 
 def of_server(connection: psycopg.Connection[Any]) -> datetime:
     """This moment by the clock of the database server, in UTC; in a transaction, its beginning."""
-    moment: datetime
-    [(moment,)] = connection.execute("SELECT now()").fetchall()
-    return moment.astimezone(UTC)
+    query = "SELECT (extract(epoch FROM now()) * 1000000)::bigint"  # whatever its DateStyle is
+    [(microseconds,)] = connection.execute(query).fetchall()
+    return datetime.fromtimestamp(0, UTC) + timedelta(microseconds=microseconds)
 
 
 def earlier(connection: psycopg.Connection[Any]) -> datetime:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import date
 from functools import lru_cache
 from typing import Any, Final, NamedTuple
@@ -20,7 +20,8 @@ from history.blocks.dictionaries import Dictionary, decompress
 from history.failure.complaints import Complaint
 
 MOST_VERSIONS: Final = 64
-# A larger document is alone in its block.
+# A larger document stays a plain row, which PostgreSQL compresses: packing it would need it several
+# times in memory.
 MOST_BYTES: Final = 256 * 1024
 LEVEL: Final = 6
 # No document has a line feed: PostgreSQL's text of JSONB escapes it in texts, and has no other.
@@ -76,7 +77,7 @@ class Packer:
     def pack(self, rows: Sequence[Row]) -> tuple[Row, Stored | None]:
         """The row of a block, without a document; or the only row, that is not packed."""
         newest = rows[-1]
-        if newest[-1] == NOTHING:
+        if newest[-1] == NOTHING or len(newest[-1]) > MOST_BYTES:
             return newest, None
         text = BETWEEN.join([row[-1] for row in rows])
         packed = self._number + self._compress(text)[len(_MAGIC) :]
@@ -102,26 +103,32 @@ class Packer:
         return (*newest[:-1], None), Stored(len(text), keys, versions, names, packed)
 
 
-def cut(rows: Sequence[Row]) -> Iterator[Sequence[Row]]:
-    """The rows of one document and day, in the order of number and time, as blocks."""
-    begin = size = 0
-    before, was_alone = rows[0], False
-    for place, row in enumerate(rows):
+def cut(rows: Iterable[Row]) -> Iterator[list[Row]]:
+    """Yield the rows of one document and day, in the order of number and time, as blocks.
+
+    Only the rows of one block are in memory.
+    """
+    block: list[Row] = []
+    size = 0
+    was_alone = False
+    for row in rows:
         length = len(row[-1])
         alone = row[-1] == NOTHING or _alone(*row[3:6])
-        if place and (
+        if block and (
             alone
             or was_alone
-            or place - begin == MOST_VERSIONS
+            or len(block) == MOST_VERSIONS
             or size + length > MOST_BYTES
-            or row[2] < before[2]
-            or row[6:-1] != before[6:-1]
+            or row[2] < block[-1][2]
+            or row[6:-1] != block[-1][6:-1]
         ):
-            yield rows[begin:place]
-            begin, size = place, 0
+            yield block
+            block, size = [], 0
+        block.append(row)
         size += length
-        before, was_alone = row, alone
-    yield rows[begin:]
+        was_alone = alone
+    if block:
+        yield block
 
 
 def _alone(client: str, author: str | None, type: int) -> bool:

@@ -3,9 +3,11 @@ documents, in Python with them."""
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
+from heapq import merge
 from typing import Any, Final
 
 from psycopg import sql
@@ -47,6 +49,10 @@ _COUNT: Final = f"""CASE WHEN packed IS NULL THEN (data IS NOT NULL)::int WHEN {
 _DAY_END: Final = (
     "date_bin('24 hours', updated_at, 'epoch'::timestamptz) + interval '23:59:59.999999'"
 )
+
+FIRST_KEY: Final = f"""coalesce(versions[1], version - coalesce(octet_length(keys), 0) / 8),
+    coalesce({OLDEST}, updated_at)"""
+"""The number and time of the first version of a row, in SQL."""
 
 # Each version of a table, with the row that has it, which stored_at and stored_version name: bound
 # stored_at, or every day is read. position: of the version in its block, from 1. A row that is not
@@ -101,31 +107,45 @@ def logical(
     packed: Callable[[Row], Row] | None,
     skip: Callable[[DamagedBlockError], None] | None = None,
 ) -> Iterator[Row]:
-    """The rows of a table as versions. Those of one document must come together; they are given in
-    the order of number and time if they come so, a block by its newest. stored: rows with the
-    columns of BLOCK at the end; read dictionaries before. packed: what to make of each row of a
-    block; keeps the first three values. skip: gets the error of each row that cannot be read,
-    which is left out. Raises DamagedBlockError where there is none."""
+    """Yield the rows of a table as versions, those of a document in the order of number and time.
+
+    Only the versions of blocks that overlap are in memory, and plain rows one at a time.
+
+    Args:
+        stored: rows with the columns of BLOCK at the end, in the order of id and of FIRST_KEY; read
+            dictionaries before. In another order no version is left out, but they come as they are.
+        packed: what to make of each row of a block; keeps the first three values.
+        skip: gets the error of each row that cannot be read, which is left out.
+
+    Raises:
+        DamagedBlockError: a block cannot be read, and there is no `skip`.
+    """
     size = len(BLOCK)
-    together: list[Row] = []
-    mixed = False
+    id = None
+    waiting: deque[Row] = deque()  # versions of blocks; a row that comes may be before them
     for row in stored:
-        if together and together[0][0] != row[0]:
-            yield from sorted(together, key=_place) if mixed else together
-            together, mixed = [], False
         own, block = tuple(row[:-size]), row[-size:]
+        if own[0] != id:
+            yield from waiting
+            waiting.clear()
+            id = own[0]
         if block[-1] is None and own[-1] is not None:
-            together.append(own)
+            while waiting and _place(waiting[0]) <= _place(own):
+                yield waiting.popleft()
+            yield own
             continue
-        mixed = True
         try:
             found = _expanded(table, own, block)
-            together += map(packed, found) if packed else found
         except DamagedBlockError as error:
             if skip is None:
                 raise
             skip(error)
-    yield from sorted(together, key=_place) if mixed else together
+            continue
+        while waiting and _place(waiting[0]) <= _place(found[0]):
+            yield waiting.popleft()
+        made = map(packed, found) if packed else found
+        waiting = deque(merge(waiting, made, key=_place))
+    yield from waiting
 
 
 def _expanded(table: str, own: Row, block: Sequence[Any]) -> list[Row]:

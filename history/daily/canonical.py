@@ -47,6 +47,13 @@ def order(connection: Connection, rows: DayRows) -> sql.SQL:
     return sql.SQL(", ".join(parts))
 
 
+def _stored_order(connection: Connection, entity: Entity) -> sql.Composable:
+    """Return ORDER BY of stored rows, a block where its first version is: then `stored.logical`
+    gives the versions in the canonical order, and need not know the next block."""
+    id, _ = order(connection, entity).as_string(connection).split(", ", 1)
+    return sql.SQL(f"{id}, {stored.FIRST_KEY}")
+
+
 def encode(row: Sequence[Any]) -> bytes:
     """The canonical bytes of one row, selected with `fields`; a text may be given as its bytes."""
     parts = []
@@ -140,7 +147,7 @@ def versions(
     come; streamed. data: bytea for the bytes of documents. damaged: gets the error of each row that
     cannot be read, which is left out. Close it, to use the connection again. Raises
     DamagedBlockError where there is none."""
-    by = order(connection, entity) if ordered else None
+    by = _stored_order(connection, entity) if ordered else None
     packed = _with_text if data == "text" else None
     return _stream(connection, entity, source, fields(entity), data, by, packed, damaged)
 
@@ -156,7 +163,7 @@ def hashes(
         plain = sql.SQL("{}, CASE WHEN packed IS NULL THEN sha256({}) END").format(
             sql.SQL(", ".join(parts)), encoded(rows)
         )
-        by = order(connection, rows)
+        by = _stored_order(connection, rows)
         for row in _stream(connection, rows, source, plain, "bytea", by, _hashed):
             yield row[0], row[1], row[-1]
         return

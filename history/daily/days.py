@@ -25,9 +25,13 @@ MARK = "psqlextra_auto_partitioned"
 # The comment on a partition that was restored from the archive: it stays until it is released.
 RESTORED = "annals_restored"
 
+# For how long a swap, which has the locks of the tables, waits for autovacuum to leave their TOAST.
+SWAP_TIMEOUT_MS = 5_000
+
 Connection = psycopg.Connection[Any]
 
 # To read the bounds of all partitions would take longer than to store some thousands of rows.
+# A bound has no columns: pg_get_expr needs no table, which may have been replaced meanwhile.
 _ATTACHED = """
 WITH part AS MATERIALIZED (
     SELECT inhparent AS parent,
@@ -36,7 +40,7 @@ WITH part AS MATERIALIZED (
         CASE bound[2] WHEN 'MAXVALUE' THEN 'infinity' ELSE trim($$'$$ FROM bound[2]) END
             ::timestamptz AS stop
     FROM pg_inherits JOIN pg_class child ON child.oid = inhrelid
-    CROSS JOIN LATERAL regexp_match(pg_get_expr(relpartbound, child.oid),
+    CROSS JOIN LATERAL regexp_match(pg_get_expr(relpartbound, 0),
         $$^FOR VALUES FROM \\((MINVALUE|'[^']+')\\) TO \\((MAXVALUE|'[^']+')\\)$$) AS bound
     WHERE inhparent = ANY(%(tables)s::regclass[]) AND NOT inhdetachpending
         AND (relname = ANY(%(names)s) OR relname !~ '_[0-9]{8}$')
@@ -309,29 +313,51 @@ def replace(
     merge: Callable[[DayTable], None] = lambda _: None,
 ) -> None:
     """Make the table DayTable.new the partition of a day, in the caller's transaction. The day's
-    present table is dropped after merge, while the whole table is locked. Raises
-    psycopg.errors.LockNotAvailable after LOCK_WAIT_S seconds, ForeignTableError if the partition is
-    not ours."""
+    present table is dropped after merge, while the whole table is locked: nobody reads or writes.
+    Raises psycopg.errors.LockNotAvailable after LOCK_WAIT_S seconds, ForeignTableError if the
+    partition is not ours."""
     name = partition_name(table, day)
 
-    def attempt() -> None:
+    def in_cluster() -> None:
         with connection.transaction():
             distribution.one_by_one(connection)  # before the DETACH, as for all that follows
             lock_day(connection, name)
-            place = locate(connection, table, day)
-            if place.state is not DayState.ABSENT:
-                if not place.ours:
-                    raise ForeignTableError(f"{name} is a table that Annals did not create")
-                if place.state is DayState.ATTACHED:
-                    command = sql.SQL("ALTER TABLE {} DETACH PARTITION {}")
-                    connection.execute(command.format(place.parent, place.child))
-                merge(place)
-                connection.execute(sql.SQL("DROP TABLE {}").format(place.child))
-            rename = sql.SQL("ALTER TABLE {} RENAME TO {}")
-            connection.execute(rename.format(place.new, sql.Identifier(name)))
-            attach(connection, place, day)
+            _swap(connection, table, day, merge)
 
-    retry_lock(attempt, LOCK_WAIT_S)
+    def lock() -> None:
+        with connection.transaction():
+            lock_day(connection, name)
+            place = locate(connection, table, day)
+            lock_table = sql.SQL("LOCK TABLE ONLY {} IN ACCESS EXCLUSIVE MODE")
+            connection.execute(lock_table.format(place.parent))
+            if place.state is not DayState.ABSENT:
+                connection.execute(lock_table.format(place.child))
+
+    if distribution.active(connection):  # there only the DETACH locks all nodes
+        retry_lock(in_cluster, LOCK_WAIT_S)
+        return
+    retry_lock(lock, LOCK_WAIT_S)
+    # Not in a savepoint: COPY can freeze rows only in the transaction that made their table.
+    connection.execute(f"SET LOCAL lock_timeout = {SWAP_TIMEOUT_MS}".encode())
+    _swap(connection, table, day, merge)
+
+
+def _swap(connection: Connection, table: str, day: date, merge: Callable[[DayTable], None]) -> None:
+    """Do what `replace` says, with its locks."""
+    place = locate(connection, table, day)
+    if place.state is not DayState.ABSENT:
+        if not place.ours:
+            raise ForeignTableError(
+                f"{partition_name(table, day)} is a table that Annals did not create"
+            )
+        if place.state is DayState.ATTACHED:
+            command = sql.SQL("ALTER TABLE {} DETACH PARTITION {}")
+            connection.execute(command.format(place.parent, place.child))
+        merge(place)
+        connection.execute(sql.SQL("DROP TABLE {}").format(place.child))
+    rename = sql.SQL("ALTER TABLE {} RENAME TO {}")
+    connection.execute(rename.format(place.new, sql.Identifier(partition_name(table, day))))
+    attach(connection, place, day)
 
 
 def _attach_again(connection: Connection, place: DayTable, day: date) -> None:
@@ -355,6 +381,11 @@ def _record_drop(connection: Connection, table: str, day: date) -> None:
     connection.execute(
         'DELETE FROM late_row WHERE "table" = %s AND day = %s AND NOT sealed', [table, day]
     )
+    for kept in ("pack_attempt", "doubled_version"):
+        connection.execute(
+            sql.SQL('DELETE FROM {} WHERE "table" = %s AND day = %s').format(sql.Identifier(kept)),
+            [table, day],
+        )
 
 
 def _detach(connection: Connection, place: DayTable, wait_s: float) -> None:

@@ -10,7 +10,8 @@ from history.daily.days import MARK, RESTORED, DayState, partition_name
 from history.distribution.disk_use import held
 
 # Bounds are printed and read in one session's time zone. A marked table with a day's name and no
-# parent was detached, and not dropped yet.
+# parent was detached, and not dropped yet. A bound has no columns, so pg_get_expr needs no table:
+# for one that was replaced since the snapshot it would say nothing.
 QUERY = """
 WITH parent AS (
     SELECT c.oid, c.relname, c.relnamespace
@@ -30,7 +31,7 @@ SELECT child.parent, c.relname, child.pending, obj_description(c.oid, 'pg_class'
        coalesce(pg_total_relation_size(c.oid), 0)
 FROM child JOIN pg_class c ON c.oid = child.oid
 CROSS JOIN LATERAL (SELECT regexp_match(
-    pg_get_expr(c.relpartbound, c.oid), $$^FOR VALUES FROM \\('([^']+)'\\) TO \\('([^']+)'\\)$$
+    pg_get_expr(c.relpartbound, 0), $$^FOR VALUES FROM \\('([^']+)'\\) TO \\('([^']+)'\\)$$
 )) AS range(bound)
 ORDER BY child.parent, c.relname
 """

@@ -22,6 +22,13 @@ WHERE locktype = 'relation' AND relation = ANY(%s::regclass[]) AND mode LIKE %s 
     AND pid IS DISTINCT FROM pg_backend_pid()
 """
 
+# Each transaction holds the lock of its own virtual number, whoever may see its other properties.
+_TRANSACTIONS = """
+SELECT virtualxid FROM pg_locks JOIN pg_stat_activity USING (pid)
+WHERE locktype = 'virtualxid' AND granted AND virtualxid = virtualtransaction
+    AND datname = current_database() AND usesysid IS NOT NULL AND pid <> pg_backend_pid()
+"""
+
 _NOTED = """
 SELECT DISTINCT row_hash FROM late_row WHERE "table" = %s AND day = %s AND NOT sealed
 """
@@ -58,6 +65,21 @@ def wait_for_others(
             raise errors.LockNotAvailable("a transaction that uses it stays open")
         time.sleep(PAUSE_S)
         others &= set(connection.execute(_OTHERS, given))
+
+
+def wait_for_transactions(connection: Connection) -> None:
+    """Return when the transactions of this database that are open now have ended.
+
+    Raises:
+        psycopg.errors.LockNotAvailable: one stays open.
+    """
+    deadline = time.monotonic() + days.LOCK_WAIT_S
+    others = set(connection.execute(_TRANSACTIONS))
+    while others:
+        if time.monotonic() > deadline:
+            raise errors.LockNotAvailable("a transaction of this database stays open")
+        time.sleep(PAUSE_S)
+        others &= set(connection.execute(_TRANSACTIONS))
 
 
 def count(connection: Connection, table: str, day: date) -> int:

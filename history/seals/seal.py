@@ -9,16 +9,17 @@ from psycopg.types.json import Jsonb
 
 from history.base import clock
 from history.base.table import counted
-from history.daily import days
+from history.daily import days, doubled
 from history.daily.canonical import Connection, Digest, digest
 from history.daily.days import DayState
+from history.entities import Entity
 from history.failure.complaints import Complaint
 from history.kinds.kind import DayRows
 from history.models import ArchivedDay, DaySeal
 from history.seals import day_snapshot, late_rows
 
 GENESIS = "0" * 64
-# No younger day is sealed: writers look for sealed days before today only, by their own clock.
+# No younger day is sealed or packed: its rows may still be on their way, and a clock may be wrong.
 YOUNGEST_DAYS = 2
 
 
@@ -29,9 +30,10 @@ class NotSealable(Complaint, RuntimeError):
 def seal(connection: Connection, kept: DayRows, day: date) -> DaySeal:
     """Seal a day of one table in its present state, with late rows. The caller holds the lock of
     maintain's runs. `connection` is in autocommit mode. Raises NotSealable if the day is not
-    finished, has no rows though some may come, or has rows that are only in the archive;
+    finished by this machine's and the server's clock, has no rows though some may come, has rows
+    that are only in the archive, or has a version twice;
     psycopg.errors.LockNotAvailable if a transaction that writes to the day stays open."""
-    if day > clock.now().date() - timedelta(days=YOUNGEST_DAYS):
+    if day > clock.earlier(connection).date() - timedelta(days=YOUNGEST_DAYS):
         raise NotSealable(f"{kept.table} {day} is not finished: it ended less than a day ago")
     place = days.locate(connection, kept.table, day)
     if place.state is not DayState.ATTACHED:
@@ -40,6 +42,7 @@ def seal(connection: Connection, kept: DayRows, day: date) -> DaySeal:
     _freeze(connection, place)
 
     def work(opened: days.DayTable) -> str:
+        _check_doubled(connection, kept, day, opened)
         found = digest(connection, kept, opened.child)
         if not kept.closed:
             _check_rows(kept.table, day, found.rows)
@@ -49,6 +52,18 @@ def seal(connection: Connection, kept: DayRows, day: date) -> DaySeal:
 
     made = day_snapshot.in_one_state(connection, kept.table, day, work)
     return DaySeal.objects.get(seal=made)
+
+
+def _check_doubled(connection: Connection, kept: DayRows, day: date, place: days.DayTable) -> None:
+    """Raise NotSealable if the day has two rows for one version."""
+    if not isinstance(kept, Entity) or not days.is_packed(connection, kept.table, day):
+        return  # the primary key forbids it
+    twice = doubled.find(connection, kept, place.child, most=1)
+    if twice:
+        raise NotSealable(
+            f"{kept.table} {day} has version {twice[0].version} of {twice[0].id} twice: run"
+            f" `partitions repair {day}`"
+        )
 
 
 def chained(previous: str, table: str, day: date, rows: int, digest: str) -> str:

@@ -164,6 +164,7 @@ def _compare(
     connection: Connection, kept: DayRows, known: DaySeal, place: days.DayTable
 ) -> Verdict:
     count = 0 if kept.closed else late_rows.count(connection, kept.table, known.day)
+    known = _newest(connection, known)
     rest, found = Digest(), 0
     if place.state is not DayState.ABSENT and not count:
         rest = digest(connection, kept, place.child)
@@ -181,6 +182,19 @@ def _compare(
     if kept.closed:
         fault = fault or closed_fault(known)
     return _verdict(known, count, fault, note)
+
+
+def _newest(connection: Connection, known: DaySeal) -> DaySeal:
+    """Return the newest seal of the day in this transaction's snapshot.
+
+    A day may have been sealed again since `known` was read: then its late rows are of that seal.
+    """
+    row = connection.execute(
+        'SELECT max(id) FROM day_seal WHERE "table" = %s AND day = %s', [known.table, known.day]
+    ).fetchone()
+    if row is None or row[0] in (None, known.id):
+        return known
+    return DaySeal.objects.get(id=row[0])
 
 
 def _verdict(known: DaySeal, late: int, fault: str | None, note: str) -> Verdict:

@@ -24,6 +24,12 @@ class Keys:
     def __init__(self, keys: Sequence[Key]) -> None:
         self._keys = sorted(keys)
 
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Keys) and self._keys == other._keys
+
+    def __hash__(self) -> int:
+        return hash(tuple(self._keys))
+
     @property
     def newest(self) -> Key:
         return self._keys[-1]

@@ -1,8 +1,12 @@
 """Stores rows by one COPY into the table of their entity, all of them or none, with what belongs to
 them: their business keys, and a note about each where their day is sealed."""
 
+import time
 from collections.abc import Sequence
+from datetime import datetime, timedelta
 from operator import attrgetter
+from typing import Final
+from weakref import WeakKeyDictionary
 
 from psycopg import errors, sql
 
@@ -48,17 +52,33 @@ class StoredInBlockError(errors.UniqueViolation):
     """A row has the key of a version that is packed."""
 
 
+# For how many seconds the server's clock is trusted to go on as this machine's monotonic one: a
+# question with each batch would cost a batch of one some percent.
+SERVER_TIME_S: Final = 30.0
+# By connection: the monotonic time of the question, and the server's answer.
+SERVER_TIMES: Final[WeakKeyDictionary[Connection, tuple[float, datetime]]] = WeakKeyDictionary()
+
+
+def _server_time(connection: Connection) -> datetime:
+    """Return the time by the server's clock, which does not depend on this machine's."""
+    known = SERVER_TIMES.get(connection)
+    if known is None or time.monotonic() - known[0] > SERVER_TIME_S:
+        known = SERVER_TIMES[connection] = time.monotonic(), clock.of_server(connection)
+    return known[1] + timedelta(seconds=time.monotonic() - known[0])
+
+
 def note(connection: Connection, entity: Entity, rows: Sequence[Row]) -> None:
     """Note those of the rows that entered a sealed day, in the transaction that has just stored
-    them; only rows of earlier days than today are asked about. A sealer commits its mark before it
-    waits for the lock of the rows (seals.day_snapshot.announce), so one of both sees the other; and
-    who packs a day marks it while nobody can write. Raises StoredInBlockError if a block has one of
-    the rows."""
-    today = (clock.now().date() - EPOCH).days
+    them. Days that are not over by the server's clock are not asked about: none of them is sealed
+    or packed, whatever this machine's clock says. A sealer
+    commits its mark before it waits for the lock of the rows (seals.day_snapshot.announce), so one
+    of both sees the other; and who packs a day marks it while nobody can write. Raises
+    StoredInBlockError if a block has one of the rows."""
     written = {row.record.updated_at // MICROSECONDS_PER_DAY for row in rows}
-    finished = [day_of(day * MICROSECONDS_PER_DAY) for day in written if day < today]
+    today = (_server_time(connection).date() - EPOCH).days
+    written_days = [day_of(day * MICROSECONDS_PER_DAY) for day in written if day < today]
     query = sql.SQL(_NOTE).format(encoded=encoded(entity), table=sql.Identifier(entity.table))
-    for day, packed in sorted(days.marks(connection, entity.table, finished).items()):
+    for day, packed in sorted(days.marks(connection, entity.table, written_days).items()):
         late = [row for row in rows if day_of(row.record.updated_at) == day]
         columns, bounds = _columns(late), days.bounds(day)
         if packed:

@@ -18,9 +18,12 @@ from history.database import forms
 from history.entities import BY_TOPIC, ENTITIES
 from history.models import (
     ArchivedDay,
+    ChangedRow,
     DaySeal,
+    DoubledVersion,
     LateRow,
     MaintainRun,
+    PackAttempt,
     PackDictionary,
     SealedDay,
     VerifiedTable,
@@ -106,8 +109,10 @@ def move(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[datetime], None]
 
 def clean() -> None:
     drop_partitions()
-    kept = (MaintainRun, ArchivedDay, DaySeal, SealedDay, LateRow, VerifiedTable, PackDictionary)
-    for model in (*kept, Ledger, Quarantined, RetiredTopic, AskedTopic, JournalEntry):
+    noted = (MaintainRun, ArchivedDay, DaySeal, SealedDay, LateRow, VerifiedTable, PackDictionary)
+    of_packing = (ChangedRow, PackAttempt, DoubledVersion)
+    of_ingest = (Ledger, Quarantined, RetiredTopic, AskedTopic, JournalEntry)
+    for model in (*noted, *of_packing, *of_ingest):
         model.objects.all().delete()
 
 

@@ -10,7 +10,7 @@ import pytest
 from django.db import connection
 
 from history import packing
-from history.daily import days
+from history.daily import days, rebuild
 from history.daily.canonical import Connection, versions
 from history.entities import ROOT
 from history.models import LateRow, SealedDay
@@ -117,22 +117,18 @@ def test_a_writer_that_waited_for_the_swap_looks_into_the_blocks(
     packed: Ingested, monkeypatch: pytest.MonkeyPatch, plain: Connection
 ) -> None:
     """It began before the day was packed, and its rows are repeats."""
-    add_late = packing._Rewrite._add_late
+    settle = rebuild.Watch.settle
     done: list[Any] = []
     thread = threading.Thread(target=lambda: done.append(packed.write(*FIRST, old("z", 0))))
 
-    calls: list[Any] = []
-
-    def slowly(self: Any, place: Any) -> None:
-        calls.append(place)
-        if len(calls) == 2:  # nobody can write now
-            thread.start()
-            time.sleep(0.5)
-            assert not done
-        add_late(self, place)
+    def slowly(self: Any, *given: Any) -> int:
+        thread.start()  # nobody can write now
+        time.sleep(0.5)
+        assert not done
+        return settle(self, *given)
 
     packing.unpack(plain, ROOT, OLD)
-    monkeypatch.setattr(packing._Rewrite, "_add_late", slowly)
+    monkeypatch.setattr(rebuild.Watch, "settle", slowly)
     packing.pack(plain, ROOT, OLD)
     thread.join(20)
     assert (done[0].repeated[SOURCE], done[0].stored[SOURCE]) == (10, 1)

@@ -16,19 +16,20 @@ from history.archive import manifest, restore, write
 from history.archive.manifest import Manifest
 from history.archive.rows import Rows
 from history.archive.store import ArchiveError, Store
+from history.base import clock
 from history.blocks import dictionaries, form
 from history.blocks.dictionaries import Dictionary
-from history.blocks.stored import count
-from history.daily import days
+from history.blocks.stored import count, versions
+from history.daily import days, rebuild
 from history.daily.canonical import Connection
 from history.daily.days import DayState
-from history.daily.window import Window
+from history.daily.window import Window, day_of
 from history.entities import Entity
 from history.seals import finished, seal
 from ingest.quarantine import messages
 from ingest.source.decode import Expired, Rejected, decode
 from ingest.source.message import Message
-from ingest.store import missing_days, outside, transaction
+from ingest.store import fast_path, missing_days, outside, transaction
 
 # Replaces an attribute of a module or class, which must exist.
 Replace = Callable[[Any, str, Any], None]
@@ -59,14 +60,7 @@ def _dropped_day_created(replace: Replace) -> None:
 
 
 def _row_in_flight_dropped(replace: Replace) -> None:
-    merge = restore._Merge.__call__
-
-    def once(self: Any, place: days.DayTable) -> None:
-        if not hasattr(self, "done"):
-            self.done = True
-            merge(self, place)
-
-    replace(restore._Merge, "__call__", once)
+    replace(restore._Merge, "settle", lambda *_: None)
 
 
 def _hold_in_vain(replace: Replace) -> None:
@@ -185,6 +179,50 @@ def _block_of_two_applications(replace: Replace) -> None:
     replace(packing._Rewrite, "_compare", lambda *_: None)
 
 
+def _only_noted_rows_kept(replace: Replace) -> None:
+    """As the release before: only rows that the consumer noted are added to the new table."""
+    noted = sql.SQL(
+        "SELECT row_id AS id, updated_at, late_row.version FROM late_row JOIN {old} AS stored"
+        " ON stored.id = row_id AND stored.version = late_row.version"
+    )
+
+    def add(self: Any, connection: Connection, entity: Entity, place: days.DayTable) -> int:
+        return rebuild.add_missing(connection, entity, place, noted.format(old=place.child))
+
+    replace(rebuild.Watch, "add_noted", add)
+    replace(rebuild.Watch, "settle", add)
+    replace(rebuild, "count_cheaply", lambda *_: None)
+
+
+def _packed_day_unguarded(replace: Replace) -> None:
+    replace(rebuild, "guard", lambda *_: None)
+
+
+def _packed_days_found_by_a_clock(replace: Replace) -> None:
+    """As the release before: the consumer looks into blocks of days before its own today."""
+
+    def note(connection: Connection, entity: Entity, rows: Any) -> None:
+        real(connection, entity, rows)
+        today = clock.now().date()
+        for row in rows:
+            day = day_of(row.record.updated_at)
+            if day < today and days.is_packed(connection, entity.table, day):
+                [(count,)] = connection.execute(
+                    sql.SQL(
+                        "SELECT count(*) FROM {} AS stored WHERE id = %s AND version = %s AND"
+                        " in_block AND updated_at = 'epoch'::timestamptz"
+                        " + %s * interval '1 microsecond'"
+                    ).format(sql.SQL(versions(entity))),
+                    [row.record.id, row.record.version, row.record.updated_at],
+                )
+                if count:
+                    raise errors.UniqueViolation("it is in a block")
+
+    real = fast_path.note
+    replace(rebuild, "guard", lambda *_: None)
+    replace(fast_path, "note", note)
+
+
 # By name: what is wrong, and what puts it back.
 DEFECTS: dict[str, tuple[str, Callable[[Replace], None]]] = {
     "1": ("a day is archived again with fewer rows", _archive_overwritten),
@@ -196,6 +234,9 @@ DEFECTS: dict[str, tuple[str, Callable[[Replace], None]]] = {
     "25b": ("a block with another document is swapped in uncompared", _swapped_uncompared),
     "25c": ("the dictionary of a block is not stored", _dictionary_not_kept),
     "25d": ("a block has versions of two applications", _block_of_two_applications),
+    "35a": ("packing keeps only the rows that the consumer noted", _only_noted_rows_kept),
+    "35b": ("a packed day takes a version that a block has", _packed_day_unguarded),
+    "35c": ("packed days are found by the consumer's clock", _packed_days_found_by_a_clock),
     "12": ("maintain seals days that never had a row", _empty_days_sealed),
 }
 

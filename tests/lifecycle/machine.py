@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from hypothesis.errors import HypothesisException
 from hypothesis.stateful import RuleBasedStateMachine, rule
 
+from history.seals.seal import YOUNGEST_DAYS
 from tests.lifecycle.checks import Step, check
 from tests.lifecycle.consumer import listening
 from tests.lifecycle.faults import installed
@@ -15,8 +16,27 @@ from tests.lifecycle.model import Model, newest_archived
 from tests.lifecycle.observed import Place
 from tests.lifecycle.record import Record, state
 from tests.lifecycle.sent import TOPICS, Draft
-from tests.lifecycle.stand import AHEAD, HOLD, RETENTION, START, Done, Stand, command
-from tests.lifecycle.strategies import DRAFTS, HOURS, LATE, OLDEST, OVERLAPS, PACKS, faults
+from tests.lifecycle.stand import (
+    AHEAD,
+    HOLD,
+    RETENTION,
+    START,
+    Done,
+    Stand,
+    command,
+    wrong_clock,
+)
+from tests.lifecycle.strategies import (
+    AFTERWARDS,
+    DRAFTS,
+    HOURS,
+    LATE,
+    OLDEST,
+    OVERLAPS,
+    PACKS,
+    WHILE_PACKED,
+    faults,
+)
 from tests.lifecycle.tamper import Damage, Tampering, damage, tamper
 from tests.lifecycle.work import FENCED, Fault, Work
 
@@ -146,6 +166,37 @@ class Lifecycle(RuleBasedStateMachine):
             if fault is not None and fault.what == "write":
                 self._send(0, drafts)
             self._do(name, fault, day)
+
+    @rule(drafts=OLDEST, name=PACKS, meanwhile=WHILE_PACKED, after=AFTERWARDS)
+    def pack_and_write(self, drafts: list[Draft], name: str, meanwhile: Fault, after: str) -> None:
+        """A day is packed while somebody writes to it, and its versions come again afterwards."""
+        self._keep(max(self.model.retention, YOUNGEST_DAYS + 2))
+        self._do("maintain")
+        for way in ("write", name, after):
+            if way != name:
+                self._send(0, drafts)
+            self._do(way, meanwhile if way == name else None, 0)
+
+    @rule(drafts=OLDEST, ahead=st.booleans())
+    def store_with_a_wrong_clock(self, drafts: list[Draft], ahead: bool) -> None:
+        """The clock of the consumer's machine is six days wrong."""
+        self._send(0, drafts)
+        self._do("write_ahead" if ahead else "write_behind")
+
+    @rule(day=st.integers(0, 3), again=st.booleans())
+    def write_sql(self, day: int, again: bool) -> None:
+        """The owner writes with SQL; again: an earlier release writes what is stored."""
+        if self.work.finished():
+            self._do("insert_again" if again else "insert", None, day)
+
+    @rule(days=st.integers(1, 6))
+    def pack_today(self, days: int) -> None:
+        """Somebody packs today on a machine whose clock is ahead."""
+        with wrong_clock(days):
+            done = command("partitions", "pack", str(self.model.today))
+        assert done.code == 2, f"today was packed: {done}"
+        assert "the clock of this machine" in done.said, done.said
+        self._check(Step("pack_today"))
 
     @rule(fault=faults("retry"))
     def retry(self, fault: Fault | None) -> None:

@@ -27,6 +27,7 @@ class Model:
     """The broker's log, and everything that is known of it.
 
     in_hand: by place, messages that a consumer has decoded. kept: rows that were acknowledged.
+    by_hand: those of them that somebody wrote with SQL, each with the text of its document.
     fates: `stored`, `expired`, `quarantined`, or the outcome of a retry. came_back: archived days
     that had a partition again without being restored.
     """
@@ -39,6 +40,7 @@ class Model:
     acknowledged: dict[str, int] = field(default_factory=lambda: dict.fromkeys(TOPICS, 0))
     in_hand: dict[Where, InHand] = field(default_factory=dict)
     kept: set[Row] = field(default_factory=set)
+    by_hand: dict[Row, str] = field(default_factory=dict)
     fates: dict[Where, str] = field(default_factory=dict)
     came_back: set[Place] = field(default_factory=set)
 
@@ -72,6 +74,22 @@ class Model:
         }[draft.day]
         log = self.log[draft.topic]
         log.append(sent(draft, day, len(log), self.now))
+
+    def written_by_hand(self, day: date) -> tuple[Row, str]:
+        """Return a version of a day that nobody sends, and the text of its document."""
+        draft = Draft(id=100 + len(self.by_hand), version=1)
+        return _with_text(sent(draft, day, 0, self.now))
+
+    def again(self, row: Row) -> tuple[Row, str]:
+        """Return a version that is stored, and the text of its document."""
+        if row in self.by_hand:
+            return row, self.by_hand[row]
+        return next(
+            _with_text(message)
+            for log in self.log.values()
+            for message in log
+            if message.row == row
+        )
 
     def decoded(self, message: Sent, seen: Observed) -> None:
         """A consumer has just decoded this message."""
@@ -121,6 +139,12 @@ class Model:
         if place[1] < self.oldest - timedelta(days=self.hold):
             return False
         return bool(self.unsettled(seen, place) or self.unread(seen, place))
+
+
+def _with_text(message: Sent) -> tuple[Row, str]:
+    assert message.row is not None
+    text = message.value.decode()
+    return message.row, text[text.index('"data": ') + len('"data": ') : -1]
 
 
 def newest_archived(seen: Observed) -> date | None:

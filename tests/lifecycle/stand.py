@@ -7,11 +7,12 @@ import logging
 import shutil
 import sys
 import tempfile
+import threading
 import time
 import traceback
 from collections.abc import Iterator
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import FunctionType
 from typing import Any
@@ -32,11 +33,13 @@ from history.blocks.dictionaries import Dictionary
 from history.entities import Entity
 from history.partitions import plan, strategy
 from ingest.completeness.holds import may_get_rows, unsettled
-from ingest.store import session
+from ingest.store import fast_path, session
 from tests.lifecycle.sent import ENTITIES
 
 START = datetime(2026, 3, 29, 12, tzinfo=UTC)  # the day Berlin's clocks go forward
 RETENTION, AHEAD, HOLD, SEAL = 2, 3, 2, 1
+# How far the clock of a process is off: of the thread that plays it.
+clock_error = threading.local()
 TRACEBACK = 70  # the exit code of a command that ends with an exception
 
 # SQL's now() is our clock too: PostgreSQL looks for it in our schema before pg_catalog. Messages
@@ -105,7 +108,12 @@ class Stand:
 
     def set_clock(self, now: datetime) -> None:
         self.plain.execute("UPDATE clock.hands SET moment = %s", [now])
-        clock.now = lambda: now
+        fast_path.SERVER_TIMES.clear()
+        clock.now = lambda: now + getattr(clock_error, "days", timedelta(0))
+
+    def connect(self) -> psycopg.Connection[Any]:
+        """A session of its own, in autocommit mode."""
+        return _connect(self.name)
 
     def wait_for_end(self, pids: list[int]) -> None:
         """Wait until the server has noticed that these sessions are over."""
@@ -137,6 +145,16 @@ class Stand:
         with _server() as server:
             server.execute(f"DROP DATABASE {self.name} WITH (FORCE)")
         shutil.rmtree(self.archive)
+
+
+@contextlib.contextmanager
+def wrong_clock(days: int) -> Iterator[None]:
+    """This thread's process has a clock that is so many days ahead; the server's is right."""
+    clock_error.days = timedelta(days=days)
+    try:
+        yield
+    finally:
+        clock_error.days = timedelta(0)
 
 
 def command(*words: str) -> Done:

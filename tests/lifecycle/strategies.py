@@ -21,7 +21,13 @@ _POINTS = {
     ),
     "restore": (["count(*)", "DETACH", "DROP", "CREATE TABLE", "COPY", "ATTACH", "END"], 40),
     "seal": (["VACUUM", "sealed_day", "COPY", "day_seal"], 20),
-    "pack": (["sealed_day", "CREATE TABLE", "annals_day", "DETACH", "DROP", "ATTACH", "END"], 40),
+    "pack": (
+        [
+            *("annals_note_change", "sealed_day", "CREATE TABLE", "COPY", "REINDEX", "changed_row"),
+            *("LOCK TABLE", "DETACH", "DROP", "ATTACH", "END"),
+        ],
+        60,
+    ),
     "retry": (["ingest_quarantine", "COPY", "ingest_ledger", "END", "ATTACH"], 20),
 }
 # For each act: what another process can do in the middle of it.
@@ -30,7 +36,10 @@ _MEANWHILE = {
     "maintain": ["write", "retry", "restore", "release", "seal"],
     "restore": ["write", "retry", "maintain"],
     "seal": ["write", "retry", "maintain"],
-    "pack": ["write", "write", "retry", "maintain", "seal"],
+    "pack": [
+        *("write", "write", "retry", "maintain", "seal"),
+        *("write_behind", "write_ahead", "insert", "insert", "insert_again"),
+    ],
     "retry": ["write", "retry", "maintain", "restore"],
 }
 
@@ -87,6 +96,14 @@ def _drafts(days: Iterable[When], kinds: Iterable[Kind]) -> st.SearchStrategy[li
 DRAFTS = _drafts(When, [Kind.GOOD] * 8 + [Kind.POISON, Kind.BROKEN])
 LATE = _drafts([When.ARCHIVED], [Kind.GOOD])
 OLDEST = _drafts([When.OLDEST], [Kind.GOOD])
+
+# What happens while a day is packed, and what comes afterwards.
+WHILE_PACKED = st.builds(
+    Fault,
+    _points("pack"),
+    st.sampled_from(["insert", "insert", "write", "write_behind", "write_ahead", "insert_again"]),
+)
+AFTERWARDS = st.sampled_from(["write", "write_behind", "write_ahead", "insert_again"])
 
 # Time that passes without cron before a step; 0: none, -1: until the next midnight.
 HOURS = st.sampled_from([0, 6, -1, 48])

@@ -18,7 +18,8 @@ def test_the_life_of_a_day(django_db_blocker: DjangoDbBlocker) -> None:
             run(seed, examples=8, steps=50)
     print(f"\n{record}")
     assert record.steps.keys() >= {"send", "write", "maintain", "retention", "restore", "retry"}
-    assert record.steps.keys() >= {"pack", "unpack"}
+    assert record.steps.keys() >= {"pack", "unpack", "insert", "insert_again", "pack_today"}
+    assert record.steps.keys() >= {"write_behind", "write_ahead"}
     assert record.meanwhile.keys() >= {"kill", "cut", "maintain", "write", "restore", "damage"}
 
 

@@ -3,12 +3,15 @@
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
 
 import psycopg
 from django.db import connection
+from psycopg import errors
 
+from history.entities import BY_NAME
 from history.seals.seal import YOUNGEST_DAYS
 from ingest.store.ledger import Fenced
 from ingest.store.retrying import Abandoned
@@ -17,7 +20,8 @@ from tests.lifecycle.consumer import Consumer, Warnings
 from tests.lifecycle.faults import Killed, Point, Trap, trapped
 from tests.lifecycle.model import Model
 from tests.lifecycle.observed import Observed, Observer, Place
-from tests.lifecycle.stand import Done, Stand, command
+from tests.lifecycle.sent import ROOT, Row
+from tests.lifecycle.stand import Done, Stand, command, wrong_clock
 
 LONGEST_SECONDS = 60.0
 # How long an act stands still for another one that neither ends nor waits for a lock: it may be
@@ -105,6 +109,10 @@ class Work:
         first."""
         plain: dict[str, Callable[[], Done]] = {
             "write": self._write,
+            "write_behind": lambda: self._write(-6),
+            "write_ahead": lambda: self._write(6),
+            "insert": lambda: self._insert(day),
+            "insert_again": lambda: self._insert_again(day),
             "claim": self._claim,
             "maintain": lambda: command("partitions", "maintain"),
             "retry": lambda: command("quarantine", "retry", "--now"),
@@ -131,19 +139,59 @@ class Work:
         """The consumer; a new one if there is none."""
         return self.consumer or self._take_over()
 
-    def _write(self) -> Done:
+    def _write(self, days_ahead: int = 0) -> Done:
+        """Write a batch. days_ahead: how wrong the consumer's clock is; it is right where the days
+        of the batch are in question: what is expired is said by a clock."""
         consumer = self.ready()
         if not consumer.batch.messages:
             consumer.read(1_000, self.seen)
+        batch = consumer.batch
+        there = all(self.seen.has((BY_NAME[name].table, day)) for name, day in batch.days())
+        if batch.expired or batch.rejects or not there:
+            days_ahead = 0
         try:
-            if consumer.batch.messages:
-                consumer.write()
+            if batch.messages:
+                with wrong_clock(days_ahead):
+                    consumer.write()
         except Fenced:
             self._lose(consumer)
             return Done(1, FENCED)
         except Abandoned:
             raise Stuck(f"the batch cannot be written: {self._warnings.said[-1:]}") from None
         return Done()
+
+    def _insert(self, day: int) -> Done:
+        """The owner of the tables writes a version of a finished day that is not sealed."""
+        places = self._open_places()
+        if places:
+            row, text = self._model.written_by_hand(places[day % len(places)][1])
+            self._execute(row, text)
+            self._model.by_hand[row] = text
+            self._model.kept.add(row)
+        return Done()
+
+    def _insert_again(self, day: int) -> Done:
+        """An earlier release, which knows no blocks, writes a version that is stored."""
+        places = self._open_places()
+        rows = sorted(row for row in self.seen.rows if (row.table, row.day) in places)
+        if rows:
+            with suppress(errors.UniqueViolation):
+                self._execute(*self._model.again(rows[(7 * day) % len(rows)]))
+        return Done()
+
+    def _open_places(self) -> list[Place]:
+        """The finished days of applications that are not sealed, the newest first."""
+        found = self.finished() - self.seen.sealed.keys()
+        return sorted((place for place in found if place[0] == ROOT.table), reverse=True)
+
+    def _execute(self, row: Row, text: str) -> None:
+        with self._stand.connect() as plain:
+            plain.execute(
+                f"INSERT INTO {row.table} (id, version, data, updated_at, client_id, author, type)"
+                " VALUES (%s, %s, %s, 'epoch'::timestamptz + %s * interval '1 microsecond',"
+                " %s, %s, %s)",
+                [row.id, row.version, text, row.at, row.client, row.author, row.type],
+            )
 
     def _claim(self) -> Done:
         self._take_over()

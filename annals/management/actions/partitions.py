@@ -44,6 +44,7 @@ from history.partitions.exclusive import NoRunLockError, run_lock
 from history.partitions.maintain import Outcome, maintain
 from history.partitions.plan import Holds, Policy, plan
 from history.partitions.strategy import DayPartition
+from history.repairing import repair
 from history.seals import late_rows, verification
 from history.seals.finished import due, seal_days
 from history.seals.seal import seal
@@ -313,9 +314,16 @@ class PartitionsRun:
         return self._locked(act)
 
     def _locked(self, act: Callable[[Connection, Entity], str]) -> int:
-        """Do it for each of the chosen tables, with the lock of maintain's runs."""
+        """Do it for each of the chosen tables, with the lock of maintain's runs. Raises
+        WrongClockError: what is finished, and what is noted, is said by a clock."""
+        self._require_clock()
         with run_lock():
             return self._for_each(act, self._entities())
+
+    def _require_clock(self) -> None:
+        """Raise WrongClockError if this machine and the server do not agree on the time."""
+        connection.ensure_connection()
+        clock.check(connection.connection)
 
     def _pack(self) -> int:
         return self._locked(partial(self._rewrite, packing.pack, "Packed", day=self.options["day"]))
@@ -325,6 +333,7 @@ class PartitionsRun:
         day: date | None = self.options["day"]
         if (day is None) is not self.options["all"]:
             raise CommandError("Name the day, or give --all.", returncode=2)
+        self._require_clock()
         code = 0
         with run_lock():
             tables = {entity.table: entity for entity in self._entities()}
@@ -358,6 +367,25 @@ class PartitionsRun:
             f"{show.size(done.before)} before, {show.size(done.after)} now."
         )
 
+    def _repair(self) -> int:
+        day = self.options["day"]
+
+        def act(plain: Connection, entity: Entity) -> str:
+            record(Action.OTHER, f"partitions repair {day}", entity=entity.name)
+            done = repair(plain, entity, day)
+            for key in done.differing:
+                self.stdout.write(
+                    f"{entity.table} {day}: {key.id} version {key.version} had two contents; the"
+                    " one that a block had stays, the other one is in the table doubled_version"
+                )
+            count = len(done.equal) + len(done.differing)
+            return (
+                f"Repaired {entity.table} {day}: {counted(count, 'row')} taken out, of which"
+                f" {len(done.differing)} with another content."
+            )
+
+        return self._locked(act)
+
     def _seal(self) -> int:
         day = self.options["day"]
 
@@ -368,6 +396,7 @@ class PartitionsRun:
 
         if self.options["entity"] != journal.NAME:
             return self._locked(seal_one)
+        self._require_clock()
         with run_lock():
             return self._for_each(seal_one, [journal.ROWS])
 

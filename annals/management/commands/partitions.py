@@ -36,6 +36,9 @@ class Command(BaseCommand):
             "pack", help="pack a finished day: up to 64 versions of a document in one row"
         )
         unpacking = actions.add_parser("unpack", help="make the rows of a packed day plain again")
+        repairing = actions.add_parser(
+            "repair", help="leave each version of a packed day once, if it has some twice"
+        )
         checking = actions.add_parser(
             "verify",
             help="check sealed days against their seals, or with --archive the files of the "
@@ -53,7 +56,8 @@ class Command(BaseCommand):
         for each in (forgetting, adopting):
             each.add_argument("--entity", choices=BY_NAME, required=True, help="kind of entity")
             each.add_argument("--why", required=True, help="the reason, kept in the access journal")
-        for each in (restoring, releasing, forgetting, adopting, sealing, packing):
+        of_a_day = (restoring, releasing, forgetting, adopting, sealing, packing, repairing)
+        for each in of_a_day:
             each.add_argument("day", type=day, help="YYYY-MM-DD, UTC")
         unpacking.add_argument("day", type=day, nargs="?", help="YYYY-MM-DD, UTC")
         unpacking.add_argument(
@@ -61,7 +65,7 @@ class Command(BaseCommand):
             action="store_true",
             help="every packed day; then a release that cannot read packed days works again",
         )
-        for each in (restoring, releasing, packing, unpacking):
+        for each in (restoring, releasing, packing, unpacking, repairing):
             each.add_argument("--entity", choices=BY_NAME, help="one kind of entity, not all")
         for each in (sealing, checking):
             each.add_argument(

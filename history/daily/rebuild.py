@@ -1,0 +1,347 @@
+"""A new table of a day, built beside the old one, and the proof that both have the same versions.
+
+Who packs, unpacks or restores a day first calls `watched`. From then on triggers of the old table
+note the key of each row that changes, whoever changes it: the consumer of any release, SQL, COPY
+or a replication. PostgreSQL creates a trigger when all transactions that wrote to the table have
+ended. So each row is in the snapshot of whoever reads the table afterwards, or it is noted.
+At the end, when nobody can write any more, `Watch.settle` adds the noted rows to the new table and
+checks that nothing else was done to the old one.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, Final, LiteralString, TypeAlias
+
+import psycopg
+from psycopg import errors, sql
+from psycopg.copy import Writer
+
+from history.blocks import stored
+from history.blocks.form import Row, Stored
+from history.daily import days
+from history.daily.canonical import Connection, columns, versions
+from history.daily.day_locks import retry_lock, short_waits
+from history.daily.days import DayTable
+from history.entities import Entity
+
+# A row of a new table: a plain one, or the row of a block with its columns.
+StoredRow: TypeAlias = tuple[Row, Stored | None]
+
+_EPOCH: Final = 946_684_800_000_000  # of COPY's moments: 2000, in microseconds since 1970
+# Noted rows are copied in portions: so many keys are looked up at once,
+KEYS_AT_ONCE: Final = 5_000
+# and documents with so many bytes are in memory, or one larger one.
+BYTES_AT_ONCE: Final = 8 * 1024 * 1024
+# Seconds for which a left trigger may wait for its table.
+_STOP_WAIT_S: Final = 1.0
+
+_TRIGGERS: Final = ("annals_note_change", "annals_note_truncate")
+_WATCH: Final[LiteralString] = """
+CREATE OR REPLACE TRIGGER annals_note_change AFTER INSERT OR UPDATE OR DELETE ON {table}
+    FOR EACH ROW EXECUTE FUNCTION annals_note_change();
+CREATE OR REPLACE TRIGGER annals_note_truncate AFTER TRUNCATE ON {table}
+    FOR EACH STATEMENT EXECUTE FUNCTION annals_note_change();
+ALTER TABLE {table} ENABLE ALWAYS TRIGGER annals_note_change;
+ALTER TABLE {table} ENABLE ALWAYS TRIGGER annals_note_truncate
+"""
+_STOP: Final[LiteralString] = """
+DROP TRIGGER IF EXISTS annals_note_change ON {table};
+DROP TRIGGER IF EXISTS annals_note_truncate ON {table}
+"""
+# Whoever disables a trigger, or enables it again, writes its row in the catalog: xmin changes.
+_STATE: Final[LiteralString] = """
+SELECT c.oid::bigint, pg_relation_filenode(c.oid)::bigint, coalesce((
+    SELECT string_agg(concat_ws(' ', t.oid, t.xmin, t.tgenabled), ', ' ORDER BY t.oid)
+    FROM pg_trigger t WHERE t.tgrelid = c.oid AND t.tgname = ANY(%(triggers)s)), '')
+FROM pg_class c WHERE c.oid = %(table)s::regclass
+"""
+_LEFT: Final[LiteralString] = """
+SELECT DISTINCT n.nspname, c.relname FROM pg_trigger t
+JOIN pg_class c ON c.oid = t.tgrelid JOIN pg_namespace n ON n.oid = c.relnamespace
+WHERE t.tgname = ANY(%s)
+"""
+_GUARD: Final[LiteralString] = """
+CREATE OR REPLACE TRIGGER annals_refuse_packed
+    BEFORE INSERT OR UPDATE OF id, version, updated_at ON {table}
+    FOR EACH ROW EXECUTE FUNCTION annals_refuse_packed();
+ALTER TABLE {table} ENABLE ALWAYS TRIGGER annals_refuse_packed
+"""
+_UNGUARDED: Final[LiteralString] = """
+SELECT "table", day FROM sealed_day
+WHERE packed_at IS NOT NULL AND to_regclass("table" || to_char(day, '_YYYYMMDD')) IS NOT NULL
+    AND NOT EXISTS (SELECT FROM pg_trigger WHERE tgname = 'annals_refuse_packed'
+        AND tgrelid = to_regclass("table" || to_char(day, '_YYYYMMDD')) AND tgenabled = 'A')
+"""
+_NOTED: Final[LiteralString] = (
+    "SELECT DISTINCT row_id AS id, updated_at, version FROM changed_row"
+    " WHERE partition = {partition} AND change = 'insert'"
+)
+_ALL: Final[LiteralString] = "SELECT id, updated_at, version FROM {old} WHERE packed IS NULL"
+_MISSING: Final[LiteralString] = """
+SELECT key.id, key.updated_at, key.version, coalesce(octet_length(old.data::text), 0)
+FROM ({keys}) AS key JOIN {old} AS old USING (id, updated_at, version)
+WHERE old.packed IS NULL
+    AND (key.id, key.updated_at, key.version) > (%(id)s, %(moment)s, %(version)s)
+    AND NOT EXISTS (SELECT FROM {versions} AS new WHERE new.id = key.id
+        AND new.stored_at >= key.updated_at AND new.version = key.version
+        AND new.updated_at = key.updated_at)
+ORDER BY key.id, key.updated_at, key.version LIMIT {limit}
+"""
+_FIRST: Final = ("", datetime(1, 1, 1, tzinfo=UTC), -1)
+# A day is counted in its index where so many bytes at most are in pages that are not known to be
+# visible to all: of these PostgreSQL looks at each row.
+UNKNOWN_BYTES: Final = 64 * 1024 * 1024
+_UNKNOWN: Final[LiteralString] = (
+    "SELECT pg_relation_size(oid) - relallvisible::bigint * current_setting('block_size')::int"
+    " FROM pg_class WHERE oid = %s::regclass"
+)
+
+
+class ChangedMeanwhileError(errors.LockNotAvailable):
+    """The old table of a day was changed so that its new one cannot take its place; try again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Watch:
+    """The old table of a day while a new one is built."""
+
+    partition: int  # its OID
+    file: int  # PostgreSQL writes a table anew into another file
+    triggers: str  # their rows in the catalog
+
+    def add_noted(self, connection: Connection, entity: Entity, place: DayTable) -> int:
+        """Add the rows that came since the watch began to the new table. Return their number.
+
+        The new table has its indexes. In the transaction that made it.
+        """
+        return add_missing(connection, entity, place, self.noted_keys())
+
+    def noted_keys(self) -> sql.Composed:
+        """Return a query for id, updated_at and version of the rows that came."""
+        return sql.SQL(_NOTED).format(partition=sql.Literal(self.partition))
+
+    def settle(self, connection: Connection, entity: Entity, place: DayTable) -> int:
+        """Add the last noted rows, and prove that nothing else was done to the old table.
+
+        Nobody can write to the old table any more. Return how many rows were added.
+
+        Raises:
+            ChangedMeanwhileError: rows were changed or removed, or the table was replaced, or its
+                triggers were touched. A later attempt may succeed.
+        """
+        if _state(connection, place) != self:
+            raise _changed(place, "its table or a trigger of it was replaced")
+        row = connection.execute(
+            "SELECT change, row_id, version FROM changed_row"
+            " WHERE partition = %s AND change <> 'insert' ORDER BY id LIMIT 1",
+            [self.partition],
+        ).fetchone()
+        if row is not None:
+            change, id, version = row
+            which = "" if id is None else f" of {id} version {version}"
+            raise _changed(place, f"somebody did this to its rows: {change}{which}")
+        added = self.add_noted(connection, entity, place)
+        connection.execute("DELETE FROM changed_row WHERE partition = %s", [self.partition])
+        return added
+
+
+@contextmanager
+def watched(connection: Connection, place: DayTable) -> Iterator[Watch]:
+    """Note all changes of a day's table from now on. At an error the noting ends.
+
+    A process that is killed leaves the triggers; `remove_left` removes them. `connection` is in
+    autocommit mode.
+
+    Raises:
+        psycopg.errors.LockNotAvailable: a transaction that wrote to the day stays open.
+    """
+    watch = retry_lock(lambda: _begin(connection, place), days.LOCK_WAIT_S)
+    try:
+        yield watch
+    except Exception:
+        if not connection.closed:
+            with suppress(psycopg.Error):
+                _stop(connection, place.child)
+        raise
+
+
+def remove_left(connection: Connection) -> None:
+    """Remove the triggers that a killed process left. The caller holds the lock of the runs.
+
+    A table that is locked keeps them until the next call: they do no harm but note too much.
+    """
+    for schema, name in connection.execute(_LEFT, [list(_TRIGGERS)]).fetchall():
+        with suppress(errors.LockNotAvailable, errors.DeadlockDetected):
+            _stop(connection, sql.Identifier(schema, name))
+
+
+def guard(connection: Connection, table: sql.Identifier) -> None:
+    """Let a packed table refuse each row whose version one of its blocks has.
+
+    The error is the one of the primary key (SQLSTATE 23505), so every writer knows it.
+    """
+    connection.execute(sql.SQL(_GUARD).format(table=table))
+
+
+def guard_packed_days(connection: Connection) -> None:
+    """Guard the packed days that are not: an earlier release packed them.
+
+    The caller holds the lock of the runs. A table that is locked waits for the next call.
+    """
+    for table, day in connection.execute(_UNGUARDED).fetchall():
+        place = days.locate(connection, table, day)
+
+        def attempt(child: sql.Identifier = place.child) -> None:
+            with connection.transaction():
+                short_waits(connection)
+                guard(connection, child)
+
+        with suppress(errors.LockNotAvailable, errors.DeadlockDetected):
+            retry_lock(attempt, _STOP_WAIT_S)
+
+
+def add_missing(
+    connection: Connection, entity: Entity, place: DayTable, keys: sql.Composable | None = None
+) -> int:
+    """Copy rows of the old table that the new one lacks. Return their number.
+
+    Args:
+        keys: a query for id, updated_at and version of the rows to look at; None for all.
+    """
+    if keys is None:
+        keys = sql.SQL(_ALL).format(old=place.child)
+    query = sql.SQL(_MISSING).format(
+        keys=keys,
+        old=place.child,
+        versions=sql.SQL(stored.versions(entity, place.new.as_string(connection))),
+        limit=sql.Literal(KEYS_AT_ONCE),
+    )
+    # Each row is found by its key.
+    connection.execute(
+        "SET LOCAL enable_seqscan TO off; SET LOCAL enable_hashjoin TO off;"
+        "SET LOCAL enable_mergejoin TO off; SET LOCAL enable_bitmapscan TO off"
+    )
+    added = 0
+    id, moment, version = _FIRST
+    while True:
+        values = {"id": id, "moment": moment, "version": version}
+        missing = connection.execute(query, values).fetchall()
+        for portion in _portions(missing):
+            source = sql.SQL(
+                "(SELECT old.* FROM {old} AS old JOIN (VALUES {keys}) AS key (id, moment, number)"
+                " ON old.id = key.id AND old.updated_at = key.moment::timestamptz"
+                " AND old.version = key.number) AS late"
+            ).format(
+                old=place.child,
+                keys=sql.SQL(", ").join(
+                    sql.SQL("({})").format(sql.SQL(", ").join(map(sql.Literal, key)))
+                    for key in portion
+                ),
+            )
+            rows = list(versions(connection, entity, source, ordered=False, data="bytea"))
+            added += copy_in(connection, entity, place.new, ((row, None) for row in rows))
+        if len(missing) < KEYS_AT_ONCE:
+            return added
+        id, moment, version, _ = missing[-1]
+
+
+def copy_in(
+    connection: Connection,
+    entity: Entity,
+    table: sql.Identifier,
+    rows: Iterable[StoredRow],
+    writer: Callable[[psycopg.Cursor[Any]], Writer] | None = None,
+) -> int:
+    """Write rows to a table that this transaction has made. Return their number.
+
+    They are frozen: whoever began before the table took the place of another one sees them too,
+    instead of an empty day.
+    """
+    child = () if entity.parent is None else ("text",)
+    types = ["text", "int4", "int8", "text", "text", "int4", *child, "bytea", *stored.TYPES]
+    empty = (None,) * len(stored.BLOCK)
+    query = copy_command(entity, table, "FROM STDIN (FORMAT BINARY, FREEZE)")
+    with connection.cursor() as cursor:
+        with cursor.copy(query, writer=writer(cursor) if writer else None) as copy:
+            copy.set_types(types)
+            for (id, version, moment, *rest, text), block in rows:
+                # COPY takes the bytes of a document for JSONB, and a number for a moment.
+                data = None if text is None else b"\1" + text
+                own = (id, version, moment - _EPOCH, *rest, data)
+                copy.write_row((*own, *(empty if block is None else block)))
+        return cursor.rowcount
+
+
+def copy_command(entity: Entity, table: sql.Identifier, how: LiteralString) -> sql.Composed:
+    """Return a COPY of all columns that a row of versions or a block has."""
+    names = map(sql.Identifier, (*columns(entity), *stored.BLOCK))
+    return sql.SQL("COPY {} ({}) " + how).format(table, sql.SQL(", ").join(names))
+
+
+def count_cheaply(connection: Connection, table: sql.Identifier, packed: bool) -> int | None:
+    """Return how many versions a table has, or None where counting would take seconds.
+
+    A packed table is small. Of a plain one the index is enough where its pages are known to be
+    visible to all.
+    """
+    if packed:
+        return stored.count(connection, table)
+    unknown = connection.execute(_UNKNOWN, [table.as_string(connection)]).fetchone()
+    if unknown is None or unknown[0] > UNKNOWN_BYTES:
+        return None
+    row = connection.execute(sql.SQL("SELECT count(*) FROM {}").format(table)).fetchone()
+    return int(row[0]) if row else None
+
+
+def _begin(connection: Connection, place: DayTable) -> Watch:
+    with connection.transaction():
+        short_waits(connection)
+        connection.execute(sql.SQL(_WATCH).format(table=place.child))
+        watch = _state(connection, place)
+        connection.execute("DELETE FROM changed_row WHERE partition = %s", [watch.partition])
+        return watch
+
+
+def _stop(connection: Connection, table: sql.Identifier) -> None:
+    def attempt() -> None:
+        with connection.transaction():
+            short_waits(connection)
+            connection.execute(sql.SQL(_STOP).format(table=table))
+            connection.execute(
+                "DELETE FROM changed_row WHERE partition = %s::regclass::oid::bigint",
+                [table.as_string(connection)],
+            )
+
+    retry_lock(attempt, _STOP_WAIT_S)
+
+
+def _state(connection: Connection, place: DayTable) -> Watch:
+    values = {"triggers": list(_TRIGGERS), "table": place.child.as_string(connection)}
+    row = connection.execute(_STATE, values).fetchone()
+    assert row is not None  # noqa: S101 - the cast to regclass raises where there is no table
+    return Watch(*row)
+
+
+def _changed(place: DayTable, what: str) -> ChangedMeanwhileError:
+    name = place.child._obj[-1]
+    return ChangedMeanwhileError(
+        f"{name} stays as it is, because while its new table was built {what}. Try it again"
+    )
+
+
+def _portions(
+    missing: Sequence[tuple[str, datetime, int, int]],
+) -> Iterator[list[tuple[str, datetime, int]]]:
+    """Cut rows into portions of at most BYTES_AT_ONCE, or of one larger document."""
+    portion: list[tuple[str, datetime, int]] = []
+    size = 0
+    for id, moment, version, length in missing:
+        if portion and size + length > BYTES_AT_ONCE:
+            yield portion
+            portion, size = [], 0
+        portion.append((id, moment, version))
+        size += length
+    if portion:
+        yield portion

@@ -1,0 +1,141 @@
+"""A packed day that has a version twice is refused, and one command repairs it."""
+
+from datetime import timedelta
+
+import pytest
+from psycopg import errors
+
+from history import packing
+from history.daily import days, doubled
+from history.daily.canonical import Connection, digest, versions
+from history.entities import ROOT
+from history.models import DaySeal, DoubledVersion
+from history.seals import verification
+from history.seals.seal import NotSealable, add, seal
+from ingest.source.decode import Reason
+from tests.db.ingested import Ingested
+from tests.db.partitioned import TABLE, raw, run
+from tests.messages import NOW, SOURCE, value, with_data
+
+pytestmark = pytest.mark.usefixtures("tables")
+
+MOMENT = NOW.replace(hour=12, minute=0, second=0) - timedelta(days=20)
+OLD = MOMENT.date()
+NAME = days.partition_name(TABLE, OLD)
+
+
+def old(id: str, version: int, data: str | None = None) -> bytes:
+    moment = (MOMENT + timedelta(minutes=version)).replace(tzinfo=None).isoformat()
+    given = {"id": id, "version": version, "updatedAt": moment}
+    return value(**given) if data is None else with_data(data.encode(), **given)
+
+
+FIRST = [old(id, version) for id in "abc" for version in range(5)]
+KEYS = [(id, version) for id in "abc" for version in range(5)]
+
+
+def keys() -> list[tuple[str, int]]:
+    with raw() as plain:
+        found = versions(plain, ROOT, days.locate(plain, TABLE, OLD).child)
+        return [(row[0], row[1]) for row in found]
+
+
+@pytest.fixture
+def doubled_day(tables: None, ingested: Ingested, plain: Connection) -> Ingested:
+    """As an earlier release left it: of a three versions are there twice, of b one, with another
+    content, and one of its own block's."""
+    ingested.write(*FIRST)
+    packing.pack(plain, ROOT, OLD)
+    plain.execute(f"ALTER TABLE {NAME} DISABLE TRIGGER annals_refuse_packed")
+    copy = (
+        f"INSERT INTO {NAME} (id, version, data, updated_at, client_id, author, type)"
+        " SELECT %s, version, data, updated_at, client_id, author, type FROM plain_copy"
+        " WHERE id = %s AND version = ANY(%s)"
+    )
+    with raw() as other:
+        packing.unpack(other, ROOT, OLD)
+        other.execute(f"CREATE TABLE plain_copy AS TABLE {NAME}")
+        packing.pack(other, ROOT, OLD)
+        other.execute(f"ALTER TABLE {NAME} DISABLE TRIGGER annals_refuse_packed")
+        other.execute(copy, ["a", "a", [0, 1, 2]])
+        other.execute("""UPDATE plain_copy SET data = '{"other": 1}' WHERE id = 'b'""")
+        other.execute(copy, ["b", "b", [3]])
+        other.execute("DROP TABLE plain_copy")
+        other.execute(f"ALTER TABLE {NAME} ENABLE ALWAYS TRIGGER annals_refuse_packed")
+    return ingested
+
+
+def test_a_day_with_a_version_twice_is_neither_sealed_nor_packed(
+    doubled_day: Ingested, plain: Connection
+) -> None:
+    place = days.locate(plain, TABLE, OLD)
+    assert [key[:2] for key in doubled.find(plain, ROOT, place.child)] == [
+        *(("a", version) for version in range(3)),
+        ("b", 3),
+    ]
+    twice = f"{TABLE} {OLD} has version 0 of a twice: run `partitions repair {OLD}`"
+    with pytest.raises(NotSealable, match=twice):
+        seal(plain, ROOT, OLD)
+    for rewrite in (packing.pack, packing.unpack):
+        with pytest.raises(packing.DoubledVersionError, match=twice):
+            rewrite(plain, ROOT, OLD)
+    code, _, error = run("unpack", str(OLD), "--entity", ROOT.name)
+    assert (code, twice in error) == (2, True)
+    assert len(keys()) == len(FIRST) + 4
+
+
+@pytest.mark.parametrize("sealed", [False, True])
+@pytest.mark.parametrize("in_blocks", [False, True])
+def test_a_day_is_repaired(
+    sealed: bool,
+    in_blocks: bool,
+    doubled_day: Ingested,
+    monkeypatch: pytest.MonkeyPatch,
+    plain: Connection,
+) -> None:
+    """Equal contents: one stays. Others: the first one stays, the second one is kept aside."""
+    if in_blocks:  # an earlier release packed the day again
+        with monkeypatch.context() as patch:
+            patch.setattr(packing._Rewrite, "_each_once", lambda _, rows: rows)
+            packing.pack(plain, ROOT, OLD)
+    if sealed:
+        with plain.transaction():
+            add(plain, TABLE, OLD, digest(plain, ROOT, days.locate(plain, TABLE, OLD).child))
+    code, out, error = run("repair", str(OLD), "--entity", ROOT.name)
+    assert (code, error) == (0, "")
+    assert f"{TABLE} {OLD}: b version 3 had two contents" in out
+    assert f"Repaired {TABLE} {OLD}: 4 rows taken out, of which 1 with another content." in out
+    assert keys() == KEYS
+    moved = DoubledVersion.objects.get()
+    assert (moved.table, moved.day, moved.row_id, moved.version) == (TABLE, OLD, "b", 3)
+    if not in_blocks:  # then nobody knows which one was first
+        assert moved.data == '{"other": 1}'
+        done = doubled_day.write(*FIRST)
+        assert (done.repeated[SOURCE], done.rejects) == (len(FIRST), ())
+    assert DaySeal.objects.count() == 2 * sealed
+    assert [each.fault for each in verification.verify(plain, ROOT)] == [None] * sealed
+    packing.pack(plain, ROOT, OLD)
+    packing.unpack(plain, ROOT, OLD)
+    assert keys() == KEYS
+    code, out, error = run("repair", str(OLD), "--entity", ROOT.name)
+    assert f"Repaired {TABLE} {OLD}: 0 rows taken out" in out
+
+
+def test_a_kept_content_goes_with_its_day(doubled_day: Ingested, plain: Connection) -> None:
+    run("repair", str(OLD), "--entity", ROOT.name)
+    assert DoubledVersion.objects.count() == 1
+    days.drop(plain, TABLE, OLD)
+    assert DoubledVersion.objects.count() == 0
+
+
+def test_the_consumer_takes_the_refusal_for_a_repeat_or_a_divergence(
+    tables: None, ingested: Ingested, plain: Connection
+) -> None:
+    ingested.write(*FIRST)
+    packing.pack(plain, ROOT, OLD)
+    done = ingested.write(*FIRST[:3], old("b", 3, '{"other": 1}'), old("new", 0))
+    assert (done.stored[SOURCE], done.repeated[SOURCE]) == (1, 3)
+    assert [each.reason for each in done.rejects] == [Reason.DIVERGENT]
+    assert keys() == [*KEYS, ("new", 0)]
+    with pytest.raises(errors.UniqueViolation):
+        plain.execute(f"INSERT INTO {TABLE} SELECT * FROM {TABLE} WHERE id = 'a'")

@@ -1,0 +1,93 @@
+"""The memory that packing needs does not grow with the versions of a document on a day."""
+
+import gc
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from psycopg import sql
+
+from history import packing
+from history.blocks.form import MOST_BYTES
+from history.daily import canonical, days
+from history.daily.canonical import Connection
+from history.entities import ROOT
+from history.packing import SAMPLE_BYTES, _Rewrite
+from tests.db.partitioned import TABLE
+from tests.db.store import T0
+
+pytestmark = pytest.mark.usefixtures("tables")
+
+DAY = T0.date()
+MB = 1_000_000
+
+
+def fill(plain: Connection, versions: int, size: int) -> None:
+    """Versions of one document, of this many bytes each."""
+    days.create(plain, TABLE, DAY)
+    plain.execute(
+        f"INSERT INTO {TABLE} (id, version, data, updated_at, client_id, type)"
+        " SELECT 'large', n, jsonb_build_object('text', repeat(md5(n::text), %s)),"
+        " %s + n * interval '1 millisecond', 'top-crm', 1 FROM generate_series(1, %s) AS n",
+        [size // 32, T0, versions],
+    )
+
+
+def growth(act: Callable[[], object]) -> int:
+    """Return by how many bytes the process was larger at most than before."""
+    gc.collect()
+    Path("/proc/self/clear_refs").write_text("5")  # the peak counts from now on
+    before = _memory("VmRSS")
+    act()
+    return _memory("VmHWM") - before
+
+
+def _memory(name: str) -> int:
+    lines = Path("/proc/self/status").read_text().splitlines()
+    [line] = [line for line in lines if line.startswith(f"{name}:")]
+    return int(line.split()[1]) * 1024
+
+
+@pytest.mark.parametrize(("versions", "size"), [(24, 4 * MB), (20_000, 4_000)], ids=str)
+def test_memory_is_bounded_whatever_a_document_has_on_a_day(
+    versions: int, size: int, plain: Connection
+) -> None:
+    """In all together 80 to 96 MB. Of one document, one version is in memory, some times."""
+    fill(plain, versions, size)
+    limit = 24 * MB + 8 * size
+    before = canonical.digest(plain, ROOT, sql.Identifier(TABLE)).finish()
+    acts: dict[str, Callable[[], Any]] = {
+        "pack": lambda: packing.pack(plain, ROOT, DAY),
+        "read": lambda: canonical.digest(plain, ROOT, sql.Identifier(TABLE)),
+        "again": lambda: packing.pack(plain, ROOT, DAY),
+        "unpack": lambda: packing.unpack(plain, ROOT, DAY),
+    }
+    grown = {name: growth(act) for name, act in acts.items()}
+    print(versions, size, {name: round(bytes / MB, 1) for name, bytes in grown.items()})
+    assert {name: bytes for name, bytes in grown.items() if bytes > limit} == {}
+    assert canonical.digest(plain, ROOT, sql.Identifier(TABLE)).finish() == before
+
+
+def test_samples_are_bounded_in_bytes_and_none_is_larger_than_a_block(plain: Connection) -> None:
+    fill(plain, 300, 200_000)
+    plain.execute(
+        f"INSERT INTO {TABLE} (id, version, data, updated_at, client_id, type)"
+        " SELECT 'small', n, jsonb_build_object('n', n), %s, 'top-crm', 1"
+        " FROM generate_series(1, 50) AS n",
+        [T0],
+    )
+    fill_large = "UPDATE {} SET data = jsonb_build_object('text', repeat('x', 300000))"
+    plain.execute(sql.SQL(fill_large + " WHERE version % 10 = 0").format(sql.Identifier(TABLE)))
+    rewrite = _Rewrite(plain, ROOT, DAY, 0, lambda _: None)
+    sample = rewrite._sample(days.locate(plain, TABLE, DAY))
+    assert len(sample) > 30
+    assert sum(map(len, sample)) <= SAMPLE_BYTES
+    assert max(map(len, sample)) <= MOST_BYTES
+
+
+def test_a_document_larger_than_a_block_stays_a_row(plain: Connection) -> None:
+    fill(plain, 4, MOST_BYTES + 32)
+    packing.pack(plain, ROOT, DAY)
+    found = plain.execute(f"SELECT count(*), count(packed) FROM {TABLE}").fetchone()
+    assert found == (4, 0)

@@ -1,0 +1,16 @@
+"""Swaps under readers and writers, with a small budget; `python -m tests.swaps` has a large one."""
+
+import pytest
+
+from tests.db.ingested import Ingested
+from tests.swaps.stress import Stress
+
+pytestmark = pytest.mark.usefixtures("tables")
+
+
+def test_no_answer_is_wrong_while_days_are_swapped(tables: None, ingested: Ingested) -> None:
+    stress = Stress(ingested)
+    stress.run(swaps=6)
+    print(stress.did)
+    assert stress.wrong == []
+    assert {"ingest", "write_sql", "read", "verify", "export", "dump"} <= stress.did.keys()

@@ -1,0 +1,452 @@
+"""The swap of a day's table is proved: nothing is lost or doubled, whoever writes meanwhile."""
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.core.management import call_command
+from psycopg import errors, sql
+
+from annals.access.grants import CONSUMER
+from annals.management import packing_days
+from history import packing
+from history.archive.restore import restore
+from history.archive.store import ArchiveError
+from history.archive.store import Store as Archive
+from history.archive.write import DayArchiver
+from history.base import clock
+from history.blocks import dictionaries
+from history.daily import days, rebuild
+from history.daily.canonical import Connection, versions
+from history.entities import ROOT
+from history.models import ChangedRow, PackAttempt, PackDictionary, SealedDay
+from history.partitions.maintain import Outcome
+from tests.db.as_role import acting_as
+from tests.db.ingested import Ingested
+from tests.db.partitioned import TABLE, raw, read_all_to_end, run
+from tests.db.store import T0, Store, minute
+from tests.messages import NOW, SOURCE, value
+
+pytestmark = pytest.mark.usefixtures("tables")
+
+DAY = T0.date()
+PARTITION = days.partition_name(TABLE, DAY)
+Act = Callable[[], None]
+Rewrite = Callable[[], object]
+
+
+def there() -> list[tuple[str, int]]:
+    """The versions of the day, by id and number."""
+    with raw() as plain:
+        found = versions(plain, ROOT, days.locate(plain, TABLE, DAY).child)
+        return [(row[0], row[1]) for row in found]
+
+
+def insert(
+    plain: Connection, id: str, version: int, minutes: float = 0, table: str = TABLE
+) -> None:
+    plain.execute(
+        f"INSERT INTO {table} (id, version, data, updated_at, client_id, type)"
+        """ VALUES (%s, %s, '{"late": true}', %s, 'sql', 1)""",
+        [id, version, minute(minutes)],
+    )
+
+
+@pytest.fixture
+def filled() -> list[tuple[str, int]]:
+    """Versions of the day, plain."""
+    store = Store()
+    with raw() as plain:
+        days.create(plain, TABLE, DAY)
+    for id in "abc":
+        for version in range(20):
+            store.add(id, version, {"id": id, "n": version}, version)
+    return there()
+
+
+def packed(plain: Connection) -> packing.Done:
+    return packing.pack(plain, ROOT, DAY)
+
+
+def unpacked(plain: Connection) -> packing.Done:
+    return packing.unpack(plain, ROOT, DAY)
+
+
+@contextmanager
+def meanwhile(monkeypatch: pytest.MonkeyPatch, act: Act) -> Iterator[None]:
+    """Act when the versions of the day were read, and nothing is swapped yet."""
+    fill = packing._Rewrite._fill
+
+    def filled(self: Any, *args: Any) -> Any:
+        found = fill(self, *args)
+        act()
+        return found
+
+    with monkeypatch.context() as patch:
+        patch.setattr(packing._Rewrite, "_fill", filled)
+        yield
+
+
+ROWS = (
+    "(id, version, data, updated_at, client_id, type) SELECT 'late' || number, 1, '{}',"
+    f" timestamptz '{minute(3)}', 'sql', 1 FROM generate_series(1, 30) AS number"
+)
+# Who writes rows past the consumer of this release.
+WRITERS = {
+    "the owner": f"INSERT INTO {TABLE} {ROWS}",
+    "the owner into the partition": f"INSERT INTO {PARTITION} {ROWS}",
+    "a replication": f"SET session_replication_role = replica; INSERT INTO {PARTITION} {ROWS}",
+    "COPY, as an earlier release": "",
+}
+
+
+@pytest.mark.parametrize("who", WRITERS)
+@pytest.mark.parametrize("rewrite", [packed, unpacked])
+def test_a_row_that_anybody_writes_meanwhile_is_kept(
+    who: str,
+    rewrite: Callable[[Connection], object],
+    filled: list[tuple[str, int]],
+    monkeypatch: pytest.MonkeyPatch,
+    plain: Connection,
+) -> None:
+    """The consumer noted its late rows, and nobody else's were kept: 159 of 220 were lost."""
+    if rewrite is unpacked:
+        packed(plain)
+
+    def write() -> None:
+        with raw() as other:
+            if WRITERS[who]:
+                other.execute(WRITERS[who])
+                return
+            command = f"COPY {TABLE} (id, version, data, updated_at, client_id, type) FROM STDIN"
+            with other.cursor() as cursor, cursor.copy(command) as copy:
+                for number in range(1, 31):
+                    copy.write_row((f"late{number}", 1, "{}", minute(3), "sql", 1))
+
+    with meanwhile(monkeypatch, write):
+        rewrite(plain)
+    late = [(f"late{number}", 1) for number in range(1, 31)]
+    assert there() == sorted([*filled, *late])
+    assert ChangedRow.objects.count() == 0
+
+
+def test_a_row_before_the_snapshot_of_the_reader_is_there_once(
+    filled: list[tuple[str, int]], monkeypatch: pytest.MonkeyPatch, plain: Connection
+) -> None:
+    """It is noted, and it is read too."""
+    fill = packing._Rewrite._fill
+
+    def late(self: Any, *args: Any) -> Any:
+        with raw() as other:
+            insert(other, "late", 1)
+        return fill(self, *args)
+
+    monkeypatch.setattr(packing._Rewrite, "_fill", late)
+    packed(plain)
+    assert there() == [*filled, ("late", 1)]
+
+
+def test_rows_that_come_under_the_lock_wait_and_are_kept(
+    filled: list[tuple[str, int]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Writers of whole batches go on all the time; each of their rows is there at the end."""
+    written: list[tuple[str, int]] = []
+    stop = threading.Event()
+
+    def write() -> None:
+        with raw() as other:
+            while not stop.is_set():
+                id = f"w{len(written):05}"
+                insert(other, id, 1)
+                written.append((id, 1))
+
+    thread = threading.Thread(target=write)
+    thread.start()
+    try:
+        with raw() as plain:
+            for rewrite in (packed, unpacked, packed, packed, unpacked):
+                rewrite(plain)
+    finally:
+        stop.set()
+        thread.join(20)
+    assert len(written) > 20
+    assert there() == sorted([*filled, *written])
+
+
+CHANGES = {
+    "update": "UPDATE {partition} SET author = 'another' WHERE id = 'a' AND version = 3",
+    "delete": "DELETE FROM {table} WHERE id = 'a' AND version = 3",
+    "truncate": "TRUNCATE {partition}",
+    "replica": "SET session_replication_role = replica; DELETE FROM {partition} WHERE id = 'a'",
+    "block": "INSERT INTO {partition} (id, version, updated_at, client_id, type, packed)"
+    f" VALUES ('z', 1, '{minute(0)}', 'sql', 1, 'x')",
+    "without the trigger": "ALTER TABLE {partition} DISABLE TRIGGER USER;"
+    "INSERT INTO {partition} SELECT 'y', version, data, updated_at, client_id, author, type"
+    " FROM {partition} WHERE id = 'a' AND packed IS NULL LIMIT 1;"
+    "ALTER TABLE {partition} ENABLE ALWAYS TRIGGER annals_note_change;"
+    "ALTER TABLE {partition} ENABLE ALWAYS TRIGGER annals_note_truncate",
+    "dropped trigger": "DROP TRIGGER annals_note_change ON {partition}",
+    "a new file": "VACUUM FULL {partition}",
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_day_that_was_changed_meanwhile_is_not_swapped(
+    change: str,
+    filled: list[tuple[str, int]],
+    monkeypatch: pytest.MonkeyPatch,
+    plain: Connection,
+) -> None:
+    """Only new rows can be repeated in the new table. The next attempt succeeds."""
+    after: list[Any] = []
+
+    def write() -> None:
+        with raw() as other:
+            for statement in CHANGES[change].format(table=TABLE, partition=PARTITION).split(";"):
+                other.execute(statement)
+            after.extend(other.execute(f"SELECT id, version FROM {TABLE} ORDER BY 1, 2"))
+
+    with (
+        meanwhile(monkeypatch, write),
+        pytest.raises(errors.LockNotAvailable, match=f"{PARTITION} stays as it is"),
+    ):
+        packed(plain)
+    assert plain.execute(f"SELECT id, version FROM {TABLE} ORDER BY 1, 2").fetchall() == after
+    assert SealedDay.objects.filter(packed_at__isnull=False).count() == 0
+    assert triggers(plain) == []
+    if change != "block":
+        packed(plain)
+        assert there() == after
+
+
+def triggers(plain: Connection) -> list[str]:
+    found = plain.execute(
+        "SELECT tgname FROM pg_trigger WHERE tgrelid = %s::regclass AND NOT tgisinternal"
+        " ORDER BY 1",
+        [PARTITION],
+    )
+    return [name for (name,) in found]
+
+
+def test_a_difference_in_number_is_never_swapped_in(
+    filled: list[tuple[str, int]], monkeypatch: pytest.MonkeyPatch, plain: Connection
+) -> None:
+    """The numbers are compared too where counting is cheap: a defect of the notes is found."""
+    monkeypatch.setattr(rebuild.Watch, "settle", lambda *_: 0)
+    monkeypatch.setattr(rebuild.Watch, "add_noted", lambda *_: 0)
+
+    def write() -> None:
+        with raw() as other:
+            insert(other, "late", 1)
+
+    with meanwhile(monkeypatch, write), pytest.raises(packing.WrongRowsError):
+        packed(plain)
+    assert there() == [*filled, ("late", 1)]
+
+
+def test_a_left_trigger_stops_no_writer_and_the_next_run_removes_it(
+    filled: list[tuple[str, int]], plain: Connection
+) -> None:
+    """A run was killed. The consumer's login may neither write notes nor read a partition."""
+    call_command("grants", "--apply", verbosity=0)
+    with pytest.raises(KeyboardInterrupt), rebuild.watched(plain, days.locate(plain, TABLE, DAY)):
+        raise KeyboardInterrupt
+    assert triggers(plain) == ["annals_note_change", "annals_note_truncate"]
+    with acting_as(CONSUMER) as consumer:
+        insert(consumer, "late", 1)
+    assert ChangedRow.objects.count() == 1
+    read_all_to_end()
+    packing_days.pack_due(clock.now().date(), outcome := Outcome(), lambda _: None)
+    assert (outcome.packed, outcome.broken) == ([PARTITION], [])
+    assert (triggers(plain), ChangedRow.objects.count()) == (["annals_refuse_packed"], 0)
+    with acting_as(CONSUMER) as consumer, pytest.raises(errors.UniqueViolation):
+        insert(consumer, "a", 3, 3)
+
+
+@pytest.mark.parametrize("rewrite", [packed, unpacked])
+def test_a_reader_that_began_before_the_swap_sees_the_day(
+    rewrite: Callable[[Connection], object], filled: list[tuple[str, int]], plain: Connection
+) -> None:
+    """pg_dump and psql have their snapshot before they lock the day's table."""
+    if rewrite is unpacked:
+        packed(plain)
+    with raw() as reader, reader.transaction():
+        reader.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+        reader.execute("SELECT count(*) FROM pg_class")
+        rewrite(plain)
+        with raw() as other:
+            insert(other, "after the swap", 1)
+        dictionaries._known.clear()
+        found = list(versions(reader, ROOT, sql.Identifier(TABLE)))
+    assert [(row[0], row[1]) for row in found] == filled
+
+
+def test_a_new_dictionary_waits_for_those_who_would_not_see_it(
+    monkeypatch: pytest.MonkeyPatch, plain: Connection
+) -> None:
+    store = Store()
+    days.create(plain, TABLE, DAY)
+    for number in range(300):
+        text = {"name": f"client {number}", "list": [number] * 5, "state": "APPROVED" * 4}
+        store.add(f"d{number}", 0, text, number / 10)
+    monkeypatch.setattr(days, "LOCK_WAIT_S", 0.3)
+    with raw() as reader, reader.transaction():
+        reader.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+        reader.execute("SELECT count(*) FROM pg_class")
+        with pytest.raises(errors.LockNotAvailable):
+            packed(plain)
+        assert PackDictionary.objects.count() == 0
+    packed(plain)
+    assert PackDictionary.objects.count() == 1
+
+
+def test_a_day_that_fails_stops_no_other_and_is_not_tried_first_again(
+    monkeypatch: pytest.MonkeyPatch, plain: Connection
+) -> None:
+    store = Store()
+    places = [DAY - timedelta(days=number) for number in range(3)]
+    for number, day in enumerate(places):
+        days.create(plain, TABLE, day)
+        store.add("a", number, {"n": number}, T0 - timedelta(days=number))
+    rewrite, tried = packing._Rewrite.pack, []
+
+    def fails(self: Any) -> Any:
+        tried.append(self._day)
+        if self._day == places[0]:
+            self._note_attempt()
+            raise MemoryError
+        return rewrite(self)
+
+    monkeypatch.setattr(packing._Rewrite, "pack", fails)
+    read_all_to_end()
+    packing_days.pack_due(clock.now().date(), outcome := Outcome(), lambda _: None)
+    assert tried == places
+    assert outcome.packed == [days.partition_name(TABLE, day) for day in places[1:]]
+    assert [name for name, _ in outcome.broken] == [PARTITION]
+    day = places[-1] - timedelta(days=1)
+    days.create(plain, TABLE, day)
+    store.add("a", 9, {"n": 9}, T0 - timedelta(days=3))
+    tried.clear()
+    packing_days.pack_due(clock.now().date(), Outcome(), lambda _: None)
+    assert tried == [day, places[0]]
+    assert PackAttempt.objects.get().day == places[0]
+
+
+# A packed day refuses what a block has.
+
+
+@pytest.mark.parametrize("version", [0, 7, 19])
+@pytest.mark.parametrize("table", [TABLE, PARTITION])
+def test_a_packed_day_refuses_a_version_that_a_block_has(
+    version: int, table: str, filled: list[tuple[str, int]], plain: Connection
+) -> None:
+    """In a block, or its own row: the same error, which names the partition's key."""
+    packed(plain)
+    with pytest.raises(errors.UniqueViolation) as raised:
+        insert(plain, "a", version, version, table)
+    assert raised.value.diag.table_name == PARTITION
+    assert str(raised.value.diag.constraint_name).startswith(PARTITION)
+    insert(plain, "a", version, version + 0.5, table)  # another moment: another version
+    assert there() == sorted([*filled, ("a", version)])
+    unpacked(plain)
+    assert triggers(plain) == []
+
+
+def test_a_replication_and_an_update_are_refused_too(
+    filled: list[tuple[str, int]], plain: Connection
+) -> None:
+    packed(plain)
+    insert(plain, "b", 50, 50)
+    plain.execute("SET session_replication_role = replica")
+    with pytest.raises(errors.UniqueViolation):
+        insert(plain, "a", 3, 3)
+    with pytest.raises(errors.UniqueViolation):
+        plain.execute(
+            f"UPDATE {TABLE} SET version = 3, updated_at = %s WHERE version = 50", [minute(3)]
+        )
+    assert there() == sorted([*filled, ("b", 50)])
+
+
+def test_days_that_an_earlier_release_packed_are_guarded(
+    filled: list[tuple[str, int]], plain: Connection
+) -> None:
+    packed(plain)
+    plain.execute(f"DROP TRIGGER annals_refuse_packed ON {PARTITION}")
+    rebuild.guard_packed_days(plain)
+    with pytest.raises(errors.UniqueViolation):
+        insert(plain, "a", 3, 3)
+
+
+MOMENT = NOW.replace(hour=12, minute=0, second=0) - timedelta(days=20)
+
+
+def sent(version: int) -> bytes:
+    moment = (MOMENT + timedelta(minutes=version)).replace(tzinfo=None).isoformat()
+    return value(id="a", version=version, updatedAt=moment)
+
+
+@pytest.mark.parametrize("days_ahead", [-60, -6, 30])
+def test_a_consumer_with_a_wrong_clock_stores_nothing_twice(
+    days_ahead: int, ingested: Ingested, monkeypatch: pytest.MonkeyPatch, plain: Connection
+) -> None:
+    """It asked only days before its own today whether they are packed."""
+    ingested.write(*map(sent, range(6)))
+    packing.pack(plain, ROOT, MOMENT.date())
+    monkeypatch.setattr(clock, "now", lambda: MOMENT + timedelta(days=20 + days_ahead))
+    done = ingested.write(*map(sent, range(8)))
+    assert (done.stored[SOURCE], done.repeated[SOURCE], done.rejects) == (2, 6, ())
+    place = days.locate(plain, TABLE, MOMENT.date())
+    assert [row[1] for row in versions(plain, ROOT, place.child)] == list(range(8))
+
+
+def test_today_is_not_packed_by_a_machine_whose_clock_is_ahead(
+    monkeypatch: pytest.MonkeyPatch, plain: Connection
+) -> None:
+    today = clock.now().date()
+    days.create(plain, TABLE, today)
+    ahead = clock.now() + timedelta(days=5)
+    monkeypatch.setattr(clock, "now", lambda: ahead)
+    with pytest.raises(packing.NotPackable, match="is not finished"):
+        packing.pack(plain, ROOT, today)
+    for verb in ("pack", "unpack", "seal", "repair"):
+        with pytest.raises(Exception, match="the clock of this machine says"):
+            run_quietly(verb, str(today))
+
+
+def run_quietly(*words: str) -> None:
+    code, out, err = run(*words)
+    raise AssertionError((code, out, err)) if code == 0 else RuntimeError(err + out)
+
+
+def test_a_restored_day_keeps_what_the_owner_writes_meanwhile(
+    filled: list[tuple[str, int]],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    plain: Connection,
+) -> None:
+    """Also where as many rows were removed as came: an equal number proves nothing."""
+    archive = Archive(str(tmp_path))
+    DayArchiver(archive).archive(plain, TABLE, DAY)
+    plain.execute(f"DELETE FROM {TABLE} WHERE id <> 'a'")
+    from history.archive import restore as restoring
+
+    fill = restoring._fill
+
+    def late(*args: Any) -> None:
+        fill(*args)
+        with raw() as other:
+            insert(other, f"late{len(calls)}", 1)
+            if not calls:
+                other.execute(f"DELETE FROM {TABLE} WHERE id = 'a' AND version = 0")
+            calls.append(1)
+
+    calls: list[int] = []
+    monkeypatch.setattr(restoring, "_fill", late)
+    with pytest.raises(ArchiveError, match="stays as it is"):
+        restore(plain, archive, ROOT, DAY)
+    restore(plain, archive, ROOT, DAY)
+    assert there() == sorted([*filled, ("late0", 1), ("late1", 1)])

@@ -1,0 +1,44 @@
+"""`python -m tests.swaps --swaps 200`: days are packed and unpacked under readers and writers.
+
+Ends with 1 if one answer was wrong. Prints what was done.
+"""
+
+import argparse
+import sys
+import time
+
+import tests.postgres  # noqa: F401 - starts the server before Django reads its settings
+
+
+def main() -> int:
+    import django
+
+    django.setup()
+    from django.conf import settings
+    from django.core.management import call_command
+
+    from benchmarks.harness import new_database, use
+    from ingest.store.session import connect
+    from ingest.store.transaction import Writer
+    from tests.db.ingested import Ingested, claim_all
+    from tests.swaps.stress import Stress
+
+    parser = argparse.ArgumentParser(prog="python -m tests.swaps", description=__doc__)
+    parser.add_argument("--swaps", type=int, default=200, help="of each of two days")
+    options = parser.parse_args()
+    settings.DEBUG = False
+    with new_database("annals_swaps") as conninfo:
+        use(conninfo)
+        call_command("migrate", "--verbosity=0")
+        stress = Stress(Ingested(Writer(connect), claim_all()))
+        began = time.monotonic()
+        stress.run(options.swaps)
+        stress.ingested.writer.close()
+        done = ", ".join(f"{count:,} {name}" for name, count in stress.did.most_common())
+        print(f"{done}; {time.monotonic() - began:.0f} s")
+    print(*stress.wrong or ["no wrong answer"], sep="\n")
+    return 1 if stress.wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

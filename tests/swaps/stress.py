@@ -1,0 +1,256 @@
+"""Packs and unpacks two days again and again, while everybody reads and writes them.
+
+What was sent is counted here, apart from the store. An answer that lacks a version which was stored
+before it was asked for, or that has one twice, is wrong. A command that says that it cannot be done
+now is not.
+"""
+
+import io
+import json
+import subprocess
+import tempfile
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import date, timedelta
+from pathlib import Path
+from typing import Final
+
+import psycopg
+from django.core.management import call_command
+from django.db import connection
+from psycopg import errors
+from psycopg.conninfo import make_conninfo
+
+from annals.embedded import postgres
+from history import packing, timeline
+from history.daily import days
+from history.daily.canonical import Connection, versions
+from history.entities import ROOT
+from history.seals import verification
+from history.seals.seal import seal
+from history.timeline import Query
+from tests.db.ingested import Ingested, counts
+from tests.db.partitioned import raw
+from tests.db.store import HOST
+from tests.messages import NOW, SOURCE, value
+
+Key = tuple[str, int]
+
+NOON: Final = NOW.replace(hour=12, minute=0, second=0)
+# Of the first day only the consumer writes, and the day is sealed; of the second one the owner.
+SEALED: Final = NOON - timedelta(days=20)
+OPEN: Final = NOON - timedelta(days=22)
+DOCUMENTS: Final = 200
+VERSIONS: Final = 5
+SEAL_EVERY: Final = 10  # swaps
+# Rows that are being written while an answer is counted: one of each writer.
+IN_FLIGHT: Final = 1
+
+
+@dataclass
+class Stress:
+    """One run. sent: the versions that are stored for certain, by day."""
+
+    ingested: Ingested
+    sent: dict[date, set[Key]] = field(default_factory=dict)
+    wrong: list[str] = field(default_factory=list)
+    did: Counter[str] = field(default_factory=Counter)
+    stop: threading.Event = field(default_factory=threading.Event)
+
+    def run(self, swaps: int) -> None:
+        """Swap so often. Afterwards `wrong` has everything that was not right."""
+        self._fill()
+        acts = (self._ingest, self._write_sql, self._read, self._verify, self._export, self._dump)
+        threads = [threading.Thread(target=self._repeat, args=[act]) for act in acts]
+        for thread in threads:
+            thread.start()
+        try:
+            with raw() as plain:
+                for number in range(swaps):
+                    rewrite = packing.unpack if number % 2 else packing.pack
+                    for moment in (SEALED, OPEN):
+                        self._swap(plain, rewrite, moment.date())
+                    if number % SEAL_EVERY == 0:
+                        self._until_free(lambda: seal(plain, ROOT, SEALED.date()))
+        finally:
+            self.stop.set()
+            for thread in threads:
+                thread.join(60)
+        self._compare()
+
+    def _fill(self) -> None:
+        with raw() as plain:
+            for moment in (SEALED, OPEN):
+                days.create(plain, ROOT.table, moment.date())
+                self.sent[moment.date()] = set()
+            for number in range(DOCUMENTS):
+                for version in range(VERSIONS):
+                    self._insert(plain, f"b{number}", version)
+        keys = [
+            (f"a{number}", version) for number in range(DOCUMENTS) for version in range(VERSIONS)
+        ]
+        self.ingested.write(*(self._message(*key) for key in keys))
+        self.sent[SEALED.date()].update(keys)
+        with raw() as plain:
+            seal(plain, ROOT, SEALED.date())
+
+    def _swap(self, plain: Connection, rewrite: Callable[..., object], day: date) -> None:
+        self._until_free(lambda: rewrite(plain, ROOT, day))
+        self.did[rewrite.__name__] += 1
+
+    def _until_free(self, act: Callable[[], object]) -> None:
+        """Act again while a transaction stays open: pg_dump is one."""
+        until = time.monotonic() + 300
+        while True:
+            try:
+                act()
+            except errors.LockNotAvailable:
+                self.did["busy"] += 1
+                if time.monotonic() > until:
+                    raise
+            else:
+                return
+
+    def _repeat(self, act: Callable[[], None]) -> None:
+        name = act.__name__.strip("_")
+        try:
+            while not self.stop.is_set() and not self.wrong:
+                act()
+                self.did[name] += 1
+        except Exception as error:
+            self.wrong.append(f"{name}: {type(error).__name__}: {error}")
+        finally:
+            connection.close()
+
+    def _message(self, id: str, version: int) -> bytes:
+        at = (SEALED + timedelta(seconds=version)).replace(tzinfo=None).isoformat()
+        return value(id=id, version=version, updatedAt=at, data={"id": id, "n": version})
+
+    def _ingest(self) -> None:
+        """A new version and a repeat in one batch."""
+        key = f"n{self.did['ingest']:06}", 0
+        again = f"a{self.did['ingest'] % DOCUMENTS}", self.did["ingest"] % VERSIONS
+        batch = self.ingested.batch(self._message(*key), self._message(*again))
+        while True:
+            try:
+                done = self.ingested.store(batch)
+                break
+            except psycopg.OperationalError:  # RetryingWriter of the consumer does this
+                self.ingested.writer.close()
+        if (done.stored[SOURCE], done.repeated[SOURCE]) != (1, 1):
+            self.wrong.append(f"the consumer stored {done.stored} and repeated {done.repeated}")
+        self.sent[SEALED.date()].add(key)
+
+    def _insert(self, plain: Connection, id: str, version: int) -> None:
+        plain.execute(
+            f"INSERT INTO {ROOT.table} (id, version, data, updated_at, client_id, type)"
+            " VALUES (%s, %s, %s, %s, 'sql', 1)",
+            [
+                *(id, version, json.dumps({"id": id, "n": version})),
+                OPEN + timedelta(seconds=version),
+            ],
+        )
+        self.sent[OPEN.date()].add((id, version))
+
+    def _write_sql(self) -> None:
+        """A new version of the owner, and one that is stored, which must be refused."""
+        with raw() as plain:
+            self._insert(plain, f"s{self.did['write_sql']:06}", 0)
+            number = self.did["write_sql"]
+            try:
+                self._insert(plain, f"b{number % DOCUMENTS}", number % VERSIONS)
+            except errors.UniqueViolation:
+                return
+        self.wrong.append("a version that is stored was stored again")
+
+    def _read(self) -> None:
+        number = self.did["read"] % DOCUMENTS
+        for letter in "ab":
+            page = timeline.page(HOST, Query(entity=ROOT, id=f"{letter}{number}"))
+            found = [(version.version, version.data["n"]) for version in page.versions]
+            if found != [(version, version) for version in reversed(range(VERSIONS))]:
+                self.wrong.append(f"the timeline of {letter}{number} has {found}")
+
+    def _verify(self) -> None:
+        with raw() as plain:
+            for verdict in verification.verify(plain, ROOT, SEALED.date()):
+                if verdict.fault:
+                    self.wrong.append(f"verify: {verdict.fault}")
+
+    def _export(self) -> None:
+        for moment in (SEALED, OPEN):
+            day, before = moment.date(), set(self.sent[moment.date()])
+            with tempfile.TemporaryDirectory() as folder:
+                call_command(
+                    *("export", "--entity", ROOT.name, "--from", str(day)),
+                    *("--to", str(day + timedelta(days=1)), "--format", "jsonl"),
+                    *("--output", folder, "--unmasked", "a test"),
+                    stdout=io.StringIO(),
+                    stderr=io.StringIO(),
+                )
+                [file] = [each for each in Path(folder).iterdir() if each.name[0] != "."]
+                rows = map(json.loads, file.read_text().splitlines())
+                found = [(row["id"], row["version"]) for row in rows]
+            self._judge(f"the export of {day}", found, before)
+
+    def _judge(self, what: str, found: list[Key], before: set[Key]) -> None:
+        if len(set(found)) != len(found):
+            self.wrong.append(f"{what} has a version twice")
+        if missing := before - set(found):
+            self.wrong.append(
+                f"{what} lacks {len(missing)} of {len(before)}: {sorted(missing)[:3]}"
+            )
+
+    def _dump(self) -> None:
+        """pg_dump has its snapshot before it locks. It may fail, and it may not be incomplete."""
+        own = connection.settings_dict
+        names = ("host", "port", "user", "password")
+        url = make_conninfo(dbname=own["NAME"], **{name: str(own[name.upper()]) for name in names})
+        before = sum(map(len, self.sent.values()))
+        done = subprocess.run(
+            [postgres.programs() / "pg_dump", "--data-only", f"--table={ROOT.table}*", url],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        after = sum(map(len, self.sent.values())) + 2 * IN_FLIGHT
+        if done.returncode:
+            self.did["pg_dump that failed"] += 1
+            return
+        found = sum(_versions_in_dump(done.stdout))
+        if not before <= found <= after:
+            self.wrong.append(f"pg_dump has {found} versions of {before} to {after}")
+
+    def _compare(self) -> None:
+        """At the end the store has what was sent, and the ledger says so."""
+        with raw() as plain:
+            for day, sent in self.sent.items():
+                place = days.locate(plain, ROOT.table, day)
+                rows = versions(plain, ROOT, place.child)
+                found = [(row[0], row[1]) for row in rows]
+                self._judge(f"the day {day}", found, sent)
+                if more := set(found) - sent:
+                    self.wrong.append(f"the day {day} has {sorted(more)[:3]}, which nobody sent")
+        ledger = counts()
+        stored, repeated = len(self.sent[SEALED.date()]), self.did["ingest"]
+        if (ledger["stored"], ledger.get("repeated", 0)) != (stored, repeated):
+            self.wrong.append(f"the ledger says {ledger}, not {stored} stored, {repeated} repeated")
+
+
+def _versions_in_dump(text: str) -> list[int]:
+    """Return how many versions each row of a dump has."""
+    found, place = [], None
+    for line in text.splitlines():
+        if line.startswith("COPY public."):
+            columns = line[line.index("(") + 1 : line.index(")")].split(", ")
+            place = columns.index("keys") if "keys" in columns else None
+        elif line == "\\.":
+            place = None
+        elif place is not None:
+            keys = line.split("\t")[place]
+            # \\x and two digits a byte: eight bytes for each version but the newest.
+            found.append(1 if keys == "\\N" else (len(keys) - 3) // 16 + 1)
+    return found
