@@ -94,6 +94,9 @@ def _find_change(
 def _stop_writers(connection: Connection, place: DayTable) -> None:
     with connection.transaction():
         short_waits(connection)
+        connection.execute(
+            f"SET LOCAL idle_in_transaction_session_timeout = {days.SILENT_MS}".encode()
+        )
         lock = sql.SQL("LOCK TABLE {} IN SHARE ROW EXCLUSIVE MODE")
         connection.execute(lock.format(place.child))
 
