@@ -442,8 +442,10 @@ def test_a_consumer_with_a_wrong_clock_stores_nothing_twice(
     """It asked only days before its own today whether they are packed."""
     ingested.write(*map(sent, range(6)))
     packing.pack(plain, ROOT, MOMENT.date())
-    monkeypatch.setattr(clock, "now", lambda: MOMENT + timedelta(days=20 + days_ahead))
-    done = ingested.write(*map(sent, range(8)))
+    # Not until the end of the test: the flush after it makes days of the journal by this clock.
+    with monkeypatch.context() as moved:
+        moved.setattr(clock, "now", lambda: MOMENT + timedelta(days=20 + days_ahead))
+        done = ingested.write(*map(sent, range(8)))
     assert (done.stored[SOURCE], done.repeated[SOURCE], done.rejects) == (2, 6, ())
     place = days.locate(plain, TABLE, MOMENT.date())
     assert [row[1] for row in versions(plain, ROOT, place.child)] == list(range(8))
@@ -455,12 +457,13 @@ def test_today_is_not_packed_by_a_machine_whose_clock_is_ahead(
     today = clock.now().date()
     days.create(plain, TABLE, today)
     ahead = clock.now() + timedelta(days=5)
-    monkeypatch.setattr(clock, "now", lambda: ahead)
-    with pytest.raises(packing.NotPackable, match="is not finished"):
-        packing.pack(plain, ROOT, today)
-    for verb in ("pack", "unpack", "seal", "repair"):
-        with pytest.raises(Exception, match="the clock of this machine says"):
-            run_quietly(verb, str(today))
+    with monkeypatch.context() as moved:
+        moved.setattr(clock, "now", lambda: ahead)
+        with pytest.raises(packing.NotPackable, match="is not finished"):
+            packing.pack(plain, ROOT, today)
+        for verb in ("pack", "unpack", "seal", "repair"):
+            with pytest.raises(Exception, match="the clock of this machine says"):
+                run_quietly(verb, str(today))
 
 
 def run_quietly(*words: str) -> None:
