@@ -260,16 +260,21 @@ def copy_in(
     table: sql.Identifier,
     rows: Iterable[StoredRow],
     writer: Callable[[psycopg.Cursor[Any]], Writer] | None = None,
+    *,
+    frozen: bool = True,
 ) -> int:
-    """Write rows to a table that this transaction has made. Return their number.
+    """Write rows to a table. Return their number.
 
-    They are frozen: whoever began before the table took the place of another one sees them too,
-    instead of an empty day.
+    Args:
+        frozen: Whether a transaction that began before sees the rows too, instead of an empty day
+            once the table has taken the place of another one. Only for a table that this
+            transaction has made.
     """
     child = () if entity.parent is None else ("text",)
     types = ["text", "int4", "int8", "text", "text", "int4", *child, "bytea", *stored.TYPES]
     empty = (None,) * len(stored.BLOCK)
-    query = copy_command(entity, table, "FROM STDIN (FORMAT BINARY, FREEZE)")
+    form = "FROM STDIN (FORMAT BINARY, FREEZE)" if frozen else "FROM STDIN (FORMAT BINARY)"
+    query = copy_command(entity, table, form)
     with connection.cursor() as cursor:
         with cursor.copy(query, writer=writer(cursor) if writer else None) as copy:
             copy.set_types(types)

@@ -55,7 +55,7 @@ def test_memory_is_bounded_whatever_a_document_has_on_a_day(
 ) -> None:
     """In all together 80 to 96 MB. Of one document, one version is in memory, some times."""
     fill(plain, versions, size)
-    limit = 24 * MB + 8 * size
+    limit = 48 * MB + 8 * size
     before = canonical.digest(plain, ROOT, sql.Identifier(TABLE)).finish()
     acts: dict[str, Callable[[], Any]] = {
         "pack": lambda: packing.pack(plain, ROOT, DAY),

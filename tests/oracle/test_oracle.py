@@ -24,7 +24,6 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 from psycopg import sql
 
-from history import packing
 from history.archive import provenance
 from history.archive.store import Store as Files
 from history.archive.write import archive
@@ -32,7 +31,7 @@ from history.blocks import dictionaries
 from history.blocks import stored as stored_rows
 from history.blocks.dictionaries import Dictionary
 from history.blocks.form import Packer, cut
-from history.daily import canonical, days
+from history.daily import canonical, days, rebuild
 from history.entities import BY_NAME, ENTITIES, Entity
 from history.fallback.client import Service
 from history.search_index.keys import Fingerprint, NewKeys
@@ -225,7 +224,6 @@ def pack(draw: Any) -> None:
     dictionaries.keep(plain, ENTITIES[0].table, DICTIONARY)
     for entity, day in {(entity, moment.date()) for entity in ENTITIES for moment in MOMENTS}:
         table = days.locate(plain, entity.table, day).child
-        rewrite = packing._Rewrite(plain, entity, day, 0, lambda _: None)
         rows = [row for row in canonical.versions(plain, entity, table) if not draw(LATE)]
         packer = Packer(draw(st.sampled_from([None, DICTIONARY])))
         texts = [(*row[:-1], row[-1].encode()) for row in rows]
@@ -236,7 +234,7 @@ def pack(draw: Any) -> None:
             moment = stored_rows.EPOCH + timedelta(microseconds=at)
             query = sql.SQL("DELETE FROM {} WHERE (id, version, updated_at) = (%s, %s, %s)")
             plain.execute(query.format(table), [id, version, moment])
-        rewrite._write(table, made)
+        rebuild.copy_in(plain, entity, table, made, frozen=False)
         COUNTS["blocks"] += len(made)
 
 
