@@ -26,10 +26,6 @@ timeout = 60
 graceful_timeout = 10
 control_socket_disable = True
 _settings = checked_settings()
-try:
-    env.secret_key(_settings)  # before a request needs it, and once for all workers
-except env.SettingError as error:
-    sys.exit(f"annals: {error}")
 logconfig_dict = logs.configuration(_settings.log_level, _settings.log_format)
 accesslog = None  # annals.observe.requests writes a line for each request, without the query string
 
@@ -44,13 +40,16 @@ os.environ["PROMETHEUS_MULTIPROC_DIR"] = str(METRICS)
 
 
 def when_ready(server: Any) -> None:
-    """Refuse to serve others with a demo that nobody asked for, or as the owner of the tables."""
+    """Refuse to serve others with a demo that nobody asked for, or as the owner of the tables. The
+    secret key is made after that: what is refused leaves nothing behind."""
     names = [each.sock.getsockname() for each in server.LISTENERS]
     hosts = [str(name[0]) for name in names if isinstance(name, tuple)]
     try:
         refuse_open_demo(_settings, hosts)
         refuse_owner(_settings, hosts)
+        env.secret_key(_settings)  # before a request needs it, and once for all workers
     except env.SettingError as error:
+        on_exit(server)  # gunicorn does not call it then
         raise SystemExit(f"annals: {error}") from None
 
 

@@ -46,13 +46,24 @@ def unasked(folder: Path) -> dict[str, str]:
 def test_an_open_demo_is_refused(
     command: tuple[str, ...], more: dict[str, str], why: str, tmp_path: Path
 ) -> None:
-    done = subprocess.run(
-        command, cwd=ROOT, env=unasked(tmp_path) | more, capture_output=True, text=True, timeout=60
-    )
+    env = unasked(tmp_path) | {"TMPDIR": str(tmp_path)} | more
+    done = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, timeout=60)
     assert done.returncode != 0
     assert why in done.stderr
     assert "Set DATABASE_URL for production" in done.stderr
-    assert not (tmp_path / "home").exists()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_server_without_a_usable_home_does_not_start(tmp_path: Path) -> None:
+    (tmp_path / "home").write_text("no folder")
+    done = subprocess.run(
+        [*GUNICORN, "--bind", "127.0.0.1:0", "annals.wsgi"],
+        cwd=ROOT, env=unasked(tmp_path) | {"TMPDIR": str(tmp_path), "ANNALS_DEMO": "true"},
+        capture_output=True, text=True, timeout=60,
+    )  # fmt: skip
+    assert done.returncode == 1
+    assert "annals: ANNALS_HOME cannot be used: " in done.stderr
+    assert [each.name for each in tmp_path.iterdir()] == ["home"]
 
 
 def test_a_web_that_others_reach_does_not_own_the_tables(server: Postgres, tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from django.db import connection
 
 from annals.access import grants
 from annals.access.grants import CONSUMER, WEB, of_web
+from history.base import private_files
 from history.database import privileges
 from history.entities import ROOT
 from ingest import rights
@@ -72,7 +73,7 @@ def test_the_command_makes_logins_and_changes_their_passwords(tmp_path: Path) ->
     file = tmp_path / "password"
     try:
         for password in ("first", "second"):
-            file.write_text(f"{password}\n")
+            private_files.write(file, f"{password}\n")
             words = ("web", "made_login", str(file))
             call_command("grants", apply=True, login=[words], stdout=StringIO())
             url = url_of("made_login").replace(PASSWORD, password)
@@ -87,7 +88,7 @@ def test_the_command_makes_logins_and_changes_their_passwords(tmp_path: Path) ->
 
 def test_a_login_gets_the_rights_of_one_role_only(tmp_path: Path) -> None:
     file = tmp_path / "password"
-    file.write_text("other")
+    private_files.write(file, "other")
     with member(CONSUMER) as login:
         with pytest.raises(CommandError, match=f"{login} has the rights of {CONSUMER}: "):
             call_command("grants", apply=True, login=[("web", login, str(file))])

@@ -212,7 +212,7 @@ def test_a_state_says_which_versions_may_have_come_before_its_moment(
     gap = {"missingVersions": [1, 2], "missingCount": 2, "missingReason": "neverArrived"}
     for address in ("applications/A1/at", f"history/{ROOT.name}/A1/at"):
         found = json.loads(auditor.get(f"/api/v1/{address}?time={moment}").content)["data"]
-        assert found["uncertain"] == [{"kind": ROOT.name, "id": "A1", **gap}]
+        assert found["uncertain"] == [{"kind": ROOT.name, "id": "A1", **gap, "quarantined": []}]
 
 
 # Histories whose truth is known: two clocks differ by at most a day, versions get lost on the way,
