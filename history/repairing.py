@@ -3,9 +3,12 @@
 Earlier releases could store a version again that a block had. The content that was stored first
 stays: that of the block. A second row with an equal content goes; another content goes into the
 table doubled_version and is named. The documents that are repaired become plain rows. A sealed day
-gets a new seal, in the same transaction.
+gets a new seal, in the same transaction. It may have been sealed before its versions came again:
+then it must be as it was sealed once each version is there once.
 """
 
+import hashlib
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date, timedelta
@@ -20,7 +23,7 @@ from history.base import clock
 from history.blocks import dictionaries, stored
 from history.blocks.form import Row
 from history.daily import days, doubled
-from history.daily.canonical import Connection, columns, digest, fields
+from history.daily.canonical import Connection, columns, digest, encode, fields
 from history.daily.day_locks import retry_lock, short_waits
 from history.daily.days import DayState, DayTable
 from history.daily.doubled import DoubledKey
@@ -59,7 +62,7 @@ def repair(connection: Connection, entity: Entity, day: date) -> Repaired:
     place = days.locate(connection, entity.table, day)
     if place.state is not DayState.ATTACHED or not place.ours:
         raise NotRepairable(f"{entity.table} has no partition of {day} that Annals made")
-    verification.check(connection, entity, day)
+    changed = _find_change(connection, entity, day)
     repaired = Repaired()
     with connection.transaction():
         retry_lock(lambda: _stop_writers(connection, place), days.LOCK_WAIT_S)
@@ -67,15 +70,33 @@ def repair(connection: Connection, entity: Entity, day: date) -> Repaired:
         keys = doubled.find(connection, entity, place.child)
         for id, _ in groupby(keys, attrgetter("id")):
             _repair_document(connection, entity, day, place, id, repaired)
+        if changed is not None:
+            if not keys:
+                raise changed
+            verification.check_locked(connection, entity, day, place)
         if keys and DaySeal.objects.filter(table=entity.table, day=day).exists():
             add(connection, entity.table, day, digest(connection, entity, place.child))
             late_rows.include(connection, entity.table, day)
     return repaired
 
 
+def _find_change(
+    connection: Connection, entity: Entity, day: date
+) -> verification.SealedDayChangedError | None:
+    """Return the error of a day that is not as it was sealed."""
+    try:
+        verification.check(connection, entity, day)
+    except verification.SealedDayChangedError as error:
+        return error
+    return None
+
+
 def _stop_writers(connection: Connection, place: DayTable) -> None:
     with connection.transaction():
         short_waits(connection)
+        connection.execute(
+            f"SET LOCAL idle_in_transaction_session_timeout = {days.SILENT_MS}".encode()
+        )
         lock = sql.SQL("LOCK TABLE {} IN SHARE ROW EXCLUSIVE MODE")
         connection.execute(lock.format(place.child))
 
@@ -86,10 +107,12 @@ def _repair_document(
     """Write the versions of one document anew, each once, as plain rows."""
     kept: dict[tuple[int, int], Row] = {}
     moved: list[Row] = []
+    taken_out: Counter[bytes] = Counter()
     for row in _versions(connection, entity, place, id):
         first = kept.setdefault(row[1:3], row)
         if first is row:
             continue
+        taken_out[hashlib.sha256(encode(row)).digest()] += 1
         key = DoubledKey(id, row[1], stored.EPOCH + timedelta(microseconds=row[2]))
         if _is_equal(connection, first, row):
             repaired.equal.append(key)
@@ -106,6 +129,7 @@ def _repair_document(
         moved,
         {"table": entity.table, "day": day, "taken_at": clock.now()},
     )
+    late_rows.forget_taken_out(connection, entity.table, day, taken_out)
 
 
 def _versions(connection: Connection, entity: Entity, place: DayTable, id: str) -> Iterator[Row]:

@@ -53,7 +53,7 @@ def _write(request: HttpRequest, response: HttpResponse, seconds: float) -> None
         level,
         "%s %s",
         request.method,
-        escape_uri_path(request.path),  # a space in it could begin a field of the line
+        escape_uri_path(_path(request)),  # a space in it could begin a field of the line
         extra={
             "status": response.status_code,
             "ms": round(seconds * 1000, 1),
@@ -62,6 +62,13 @@ def _write(request: HttpRequest, response: HttpResponse, seconds: float) -> None
             "address": address_of(request) if response.status_code in REFUSED else None,
         },
     )
+
+
+def _path(request: HttpRequest) -> str:
+    """Return the path without the token of a break-glass link: its page has been opened, and the
+    link still logs in whoever reads the log."""
+    token = request.resolver_match.kwargs.get("token") if request.resolver_match else None
+    return request.path.replace(token, "-") if token else request.path
 
 
 def _user(request: HttpRequest) -> str | None:

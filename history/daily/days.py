@@ -27,6 +27,9 @@ RESTORED = "annals_restored"
 
 # For how long a swap, which has the locks of the tables, waits for autovacuum to leave their TOAST.
 SWAP_TIMEOUT_MS = 5_000
+# For how long a swap may be silent with these locks: a process that is frozen, or cut off from the
+# server, would stop all readers and writers. Between its statements it needs milliseconds.
+SILENT_MS = 30_000
 
 Connection = psycopg.Connection[Any]
 
@@ -336,6 +339,7 @@ def replace(
     if distribution.active(connection):  # there only the DETACH locks all nodes
         retry_lock(in_cluster, LOCK_WAIT_S)
         return
+    connection.execute(f"SET LOCAL idle_in_transaction_session_timeout = {SILENT_MS}".encode())
     retry_lock(lock, LOCK_WAIT_S)
     # Not in a savepoint: COPY can freeze rows only in the transaction that made their table.
     connection.execute(f"SET LOCAL lock_timeout = {SWAP_TIMEOUT_MS}".encode())

@@ -62,6 +62,11 @@ SELECT DISTINCT n.nspname, c.relname FROM pg_trigger t
 JOIN pg_class c ON c.oid = t.tgrelid JOIN pg_namespace n ON n.oid = c.relnamespace
 WHERE t.tgname = ANY(%s)
 """
+# The table was dropped with its triggers, or it is another one since a dump was restored.
+_DROP_UNWATCHED: Final[LiteralString] = """
+DELETE FROM changed_row WHERE NOT EXISTS (
+    SELECT FROM pg_trigger t WHERE t.tgname = ANY(%s) AND t.tgrelid = changed_row.partition::oid)
+"""
 _GUARD: Final[LiteralString] = """
 CREATE OR REPLACE TRIGGER annals_refuse_packed
     BEFORE INSERT OR UPDATE OF id, version, updated_at ON {table}
@@ -170,11 +175,13 @@ def watched(connection: Connection, place: DayTable) -> Iterator[Watch]:
 def remove_left(connection: Connection) -> None:
     """Remove the triggers that a killed process left. The caller holds the lock of the runs.
 
-    A table that is locked keeps them until the next call: they do no harm but note too much.
+    A table that is locked keeps them until the next call: they do no harm but note too much. What
+    was noted of tables that are gone is deleted too.
     """
     for schema, name in connection.execute(_LEFT, [list(_TRIGGERS)]).fetchall():
         with suppress(errors.LockNotAvailable, errors.DeadlockDetected):
             _stop(connection, sql.Identifier(schema, name))
+    connection.execute(_DROP_UNWATCHED, [list(_TRIGGERS)])
 
 
 def guard(connection: Connection, table: sql.Identifier) -> None:

@@ -2,7 +2,7 @@
 them."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import date, datetime
 
 from psycopg import errors, sql
@@ -143,6 +143,27 @@ def forget_repeats(
             "SELECT known.row_id, known.version FROM late_row AS known WHERE {noted}))"
         ).format(noted=noted, encoded=encoded(entity), archived=archived)
     )
+
+
+def forget_taken_out(
+    connection: Connection, table: str, day: date, repeats: Mapping[bytes, int]
+) -> None:
+    """Delete what is noted of rows that were taken out, because the day has the version twice.
+
+    A note says nothing of the row that stays, which the seal has, where there are only as many
+    notes as repeats.
+
+    Args:
+        repeats: how many rows were taken out, by their hash.
+    """
+    for row_hash, number in repeats.items():
+        connection.execute(
+            'DELETE FROM late_row WHERE "table" = %(table)s AND day = %(day)s AND NOT sealed'
+            " AND row_hash = %(hash)s AND (SELECT count(*) FROM late_row AS noted"
+            ' WHERE noted."table" = %(table)s AND noted.day = %(day)s AND NOT noted.sealed'
+            " AND noted.row_hash = %(hash)s) <= %(number)s",
+            {"table": table, "day": day, "hash": row_hash, "number": number},
+        )
 
 
 def forget(connection: Connection) -> None:

@@ -140,6 +140,17 @@ def check(connection: Connection, kept: DayRows, day: date) -> None:
         raise SealedDayChangedError(f"{kept.table} {day} is not as it was sealed: {fault}")
 
 
+def check_locked(connection: Connection, kept: DayRows, day: date, place: days.DayTable) -> None:
+    """Do what `check` does, in a transaction in which nobody else writes to the day.
+
+    Raises:
+        SealedDayChangedError: the day has other rows than its seal.
+    """
+    known = DaySeal.objects.filter(table=kept.table, day=day).order_by("-id").first()
+    if known is not None and (fault := _compare(connection, kept, known, place).fault):
+        raise SealedDayChangedError(f"{kept.table} {day} is not as it was sealed: {fault}")
+
+
 def accept(table: str, day: date) -> None:
     """Let a day go that is not as it was sealed: its drop is not recorded as one of maintain, so
     verify() names it for good."""

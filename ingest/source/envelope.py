@@ -84,6 +84,12 @@ class Reader(Protocol):
 Shapes: TypeAlias = Mapping[str, Reader]
 
 
+class _JsonKey(msgspec.Struct):
+    """The key of a message that was written as a JSON object."""
+
+    id: str
+
+
 class Shape:
     """The contract's envelope with another field that names the application. parent: that field, or
     a JSON pointer to it. pointers: of all the contract's fields."""
@@ -139,11 +145,22 @@ class Shape:
 
 
 def key_text(key: bytes | None) -> str:
-    """Return the text of a key; empty where it is not UTF-8."""
+    """Return the text of a key; empty where it is not UTF-8.
+
+    A key that was written as JSON is the text in it: `"A1"`, or the `id` of `{"id": "A1"}`. Taken as
+    it is, it would name a document that never was, and nobody would be told of the message.
+    """
     try:
-        return (key or b"").decode()
+        text = (key or b"").decode()
+        if text[:1] == '"':
+            return msgspec.json.decode(text, type=str)
+        if text[:1] == "{":
+            return msgspec.json.decode(text, type=_JsonKey).id
     except UnicodeDecodeError:
         return ""
+    except (msgspec.MsgspecError, RecursionError):
+        pass
+    return text
 
 
 def json_text(value: Raw | UnsetType) -> str | None:

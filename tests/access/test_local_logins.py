@@ -131,6 +131,26 @@ def test_link_is_not_what_the_database_has(db: None) -> None:
     assert not user.has_usable_password()
 
 
+def test_log_does_not_have_a_link_that_is_not_used_yet(
+    client: Client, db: None, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = path_of(make_break_glass("glass", NOW))
+    with caplog.at_level(logging.INFO):
+        assert client.get(path).status_code == 200
+    assert "GET /break-glass/glass/-/" in caplog.text
+    assert path not in caplog.text
+
+
+def test_login_page_says_what_to_do_when_nobody_can_log_in(
+    client: Client, db: None, settings: Any
+) -> None:
+    settings.OIDC_PROVIDERS = ()
+    said = b"annals breakglass NAME"
+    assert said not in client.get("/admin/login/").content
+    settings.ANNALS = msgspec.structs.replace(settings.ANNALS, demo=False)
+    assert said in client.get("/admin/login/").content
+
+
 def test_link_works_with_another_key_than_the_one_it_was_made_with(
     client: Client, db: None, settings: Any
 ) -> None:
@@ -151,7 +171,9 @@ def test_breakglass_is_refused_when_no_setting_says_where_the_web_is(
     assert ran.err.startswith("ANNALS_ALLOWED_HOSTS is missing")
     settings.ANNALS = msgspec.structs.replace(settings.ANNALS, allowed_hosts=("*", ".bank"))
     monkeypatch.setenv("ANNALS_ALLOWED_HOSTS", "*,.bank")
-    assert command("breakglass", "glass").code == 1
+    ran = command("breakglass", "glass")
+    assert (ran.code, ran.out) == (1, "")
+    assert ran.err.startswith("ANNALS_ALLOWED_HOSTS=*,.bank names no host")
     assert not User.objects.filter(username="glass").exists()
     hosts = (".bank", "annals.bank")
     settings.ANNALS = msgspec.structs.replace(settings.ANNALS, allowed_hosts=hosts)

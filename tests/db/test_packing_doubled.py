@@ -3,10 +3,10 @@
 from datetime import timedelta
 
 import pytest
-from psycopg import errors
+from psycopg import errors, sql
 
 from history import packing
-from history.daily import days, doubled
+from history.daily import canonical, days, doubled
 from history.daily.canonical import Connection, digest, versions
 from history.entities import ROOT
 from history.models import DaySeal, DoubledVersion
@@ -119,6 +119,48 @@ def test_a_day_is_repaired(
     assert keys() == KEYS
     code, out, error = run("repair", str(OLD), "--entity", ROOT.name)
     assert f"Repaired {TABLE} {OLD}: 0 rows taken out" in out
+
+
+@pytest.mark.parametrize("noted", [False, True])
+@pytest.mark.parametrize("change", ["", """, data = '{"other": 1}'"""])
+def test_a_day_that_was_sealed_before_it_was_doubled_is_repaired(
+    noted: bool, change: str, ingested: Ingested, plain: Connection
+) -> None:
+    """maintain seals and packs; then an earlier release stores versions again and notes them as
+    late, or somebody does it by SQL."""
+    again = "SELECT * FROM plain_copy WHERE id = 'a' AND version < 3"
+    note = (
+        'INSERT INTO late_row ("table", day, row_id, version, row_hash, topic, partition, "offset",'
+        " noted_at, sealed) SELECT {}, {}, id, version, sha256({}), 'topic', 0, version, now(),"
+        " false FROM (" + again + ") AS stored"
+    )
+    ingested.write(*FIRST)
+    plain.execute(f"CREATE TABLE plain_copy AS TABLE {NAME}")
+    seal(plain, ROOT, OLD)
+    packing.pack(plain, ROOT, OLD)
+    plain.execute(f"UPDATE plain_copy SET id = id {change}")
+    plain.execute(f"ALTER TABLE {NAME} DISABLE TRIGGER annals_refuse_packed")
+    plain.execute(f"INSERT INTO {NAME} {again}")
+    plain.execute(f"ALTER TABLE {NAME} ENABLE ALWAYS TRIGGER annals_refuse_packed")
+    if noted:
+        plain.execute(
+            sql.SQL(note).format(sql.Literal(TABLE), sql.Literal(OLD), canonical.encoded(ROOT))
+        )
+    plain.execute("DROP TABLE plain_copy")
+    code, out, error = run("repair", str(OLD), "--entity", ROOT.name)
+    assert (code, error) == (0, "")
+    assert "3 rows taken out" in out
+    assert keys() == KEYS
+    assert [each.fault for each in verification.verify(plain, ROOT)] == [None]
+
+
+def test_a_changed_sealed_day_is_not_repaired(doubled_day: Ingested, plain: Connection) -> None:
+    with plain.transaction():
+        add(plain, TABLE, OLD, digest(plain, ROOT, days.locate(plain, TABLE, OLD).child))
+    plain.execute(f"DELETE FROM {NAME} WHERE id = 'c'")
+    code, _, error = run("repair", str(OLD), "--entity", ROOT.name)
+    assert (code, "is not as it was sealed" in error) == (2, True)
+    assert DoubledVersion.objects.count() == 0
 
 
 def test_a_kept_content_goes_with_its_day(doubled_day: Ingested, plain: Connection) -> None:

@@ -2,11 +2,12 @@
 
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+import psycopg
 import pytest
 from django.core.management import call_command
 from psycopg import errors, sql
@@ -265,6 +266,51 @@ def test_a_left_trigger_stops_no_writer_and_the_next_run_removes_it(
     assert (triggers(plain), ChangedRow.objects.count()) == (["annals_refuse_packed"], 0)
     with acting_as(CONSUMER) as consumer, pytest.raises(errors.UniqueViolation):
         insert(consumer, "a", 3, 3)
+
+
+def test_a_process_that_freezes_in_the_swap_frees_the_table(
+    filled: list[tuple[str, int]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It has the lock that stops every reader and writer; its machine was cut off or suspended."""
+    monkeypatch.setattr(days, "SILENT_MS", 300)
+    began = threading.Event()
+    thawed = threading.Event()
+
+    def freeze(*_: Any) -> None:
+        began.set()
+        thawed.wait(20)
+
+    monkeypatch.setattr(packing._Rewrite, "_prove", freeze)
+
+    def pack() -> None:
+        with raw() as frozen, suppress(psycopg.Error):
+            packed(frozen)
+
+    thread = threading.Thread(target=pack)
+    thread.start()
+    try:
+        assert began.wait(20)
+        with raw() as other:
+            other.execute("SET statement_timeout = '10s'")
+            insert(other, "late", 1)
+    finally:
+        thawed.set()
+        thread.join(20)
+    assert there() == [*filled, ("late", 1)]
+    assert not SealedDay.objects.filter(packed_at__isnull=False).exists()
+
+
+def test_notes_of_a_table_that_is_gone_are_removed(
+    filled: list[tuple[str, int]], plain: Connection
+) -> None:
+    """A run was killed, and the day was dropped before the next one packed."""
+    with pytest.raises(KeyboardInterrupt), rebuild.watched(plain, days.locate(plain, TABLE, DAY)):
+        raise KeyboardInterrupt
+    insert(plain, "late", 1)
+    assert ChangedRow.objects.count() == 1
+    days.drop(plain, TABLE, DAY)
+    rebuild.remove_left(plain)
+    assert ChangedRow.objects.count() == 0
 
 
 @pytest.mark.parametrize("rewrite", [packed, unpacked])

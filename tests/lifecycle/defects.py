@@ -19,11 +19,12 @@ from history.archive.store import ArchiveError, Store
 from history.base import clock
 from history.blocks import dictionaries, form
 from history.blocks.dictionaries import Dictionary
-from history.blocks.stored import count, versions
+from history.blocks.stored import count
 from history.daily import days, rebuild
 from history.daily.canonical import Connection
 from history.daily.days import DayState
-from history.daily.window import Window, day_of
+from history.daily.window import Window
+from history.database import forms
 from history.entities import Entity
 from history.seals import finished, seal
 from ingest.quarantine import messages
@@ -200,27 +201,12 @@ def _packed_day_unguarded(replace: Replace) -> None:
 
 def _packed_days_found_by_a_clock(replace: Replace) -> None:
     """As the release before: the consumer looks into blocks of days before its own today."""
-
-    def note(connection: Connection, entity: Entity, rows: Any) -> None:
-        real(connection, entity, rows)
-        today = clock.now().date()
-        for row in rows:
-            day = day_of(row.record.updated_at)
-            if day < today and days.is_packed(connection, entity.table, day):
-                [(count,)] = connection.execute(
-                    sql.SQL(
-                        "SELECT count(*) FROM {} AS stored WHERE id = %s AND version = %s AND"
-                        " in_block AND updated_at = 'epoch'::timestamptz"
-                        " + %s * interval '1 microsecond'"
-                    ).format(sql.SQL(versions(entity))),
-                    [row.record.id, row.record.version, row.record.updated_at],
-                )
-                if count:
-                    raise errors.UniqueViolation("it is in a block")
-
-    real = fast_path.note
     replace(rebuild, "guard", lambda *_: None)
-    replace(fast_path, "note", note)
+    replace(fast_path, "_server_time", lambda _: clock.now())
+
+
+def _packed_beside_an_earlier_release(replace: Replace) -> None:
+    replace(forms, "_refuse_unready", lambda *_: None)
 
 
 # By name: what is wrong, and what puts it back.
@@ -237,6 +223,7 @@ DEFECTS: dict[str, tuple[str, Callable[[Replace], None]]] = {
     "35a": ("packing keeps only the rows that the consumer noted", _only_noted_rows_kept),
     "35b": ("a packed day takes a version that a block has", _packed_day_unguarded),
     "35c": ("packed days are found by the consumer's clock", _packed_days_found_by_a_clock),
+    "35d": ("a day is packed beside an earlier release", _packed_beside_an_earlier_release),
     "12": ("maintain seals days that never had a row", _empty_days_sealed),
 }
 

@@ -2,7 +2,9 @@
 
 import sys
 from contextlib import ExitStack, redirect_stderr
+from dataclasses import replace
 from io import StringIO
+from operator import attrgetter
 
 from hypothesis import strategies as st
 from hypothesis.errors import HypothesisException
@@ -29,8 +31,10 @@ from tests.lifecycle.stand import (
 from tests.lifecycle.strategies import (
     AFTERWARDS,
     DRAFTS,
+    HISTORIES,
     HOURS,
     LATE,
+    MOSTLY_PACKS,
     OLDEST,
     OVERLAPS,
     PACKS,
@@ -167,15 +171,33 @@ class Lifecycle(RuleBasedStateMachine):
                 self._send(0, drafts)
             self._do(name, fault, day)
 
-    @rule(drafts=OLDEST, name=PACKS, meanwhile=WHILE_PACKED, after=AFTERWARDS)
+    @rule(drafts=HISTORIES | OLDEST, name=MOSTLY_PACKS, meanwhile=WHILE_PACKED, after=AFTERWARDS)
     def pack_and_write(self, drafts: list[Draft], name: str, meanwhile: Fault, after: str) -> None:
-        """A day is packed while somebody writes to it, and its versions come again afterwards."""
-        self._keep(max(self.model.retention, YOUNGEST_DAYS + 2))
+        """A day is packed while somebody writes to it, and its first version comes again
+        afterwards: one that is inside of a block, not the newest, which the primary key knows."""
+        self._keep(max(self.model.retention, YOUNGEST_DAYS + 1))
         self._do("maintain")
-        for way in ("write", name, after):
-            if way != name:
-                self._send(0, drafts)
-            self._do(way, meanwhile if way == name else None, 0)
+        if self.model.oldest not in self.work.finished_days():
+            return
+        day = self.work.finished_days().index(self.model.oldest)
+        self._send(0, drafts)
+        self._do("write")
+        if meanwhile.what.startswith("write"):
+            self._send(0, [replace(draft, id=1 - draft.id) for draft in drafts])
+        self._do(name, replace(meanwhile, day=day), day)
+        self._do("insert_again", None, day)
+        self._send(0, [min(drafts, key=attrgetter("version"))])
+        self._do(after, None, day)
+
+    @rule(day=st.integers(0, 3))
+    def pack_beside_an_earlier_release(self, day: int) -> None:
+        """A process is connected that cannot read blocks."""
+        if not self.work.finished():
+            return
+        with self.stand.connect_as_an_earlier_release():
+            step = self._do("pack", None, day)
+        assert step.code == 2, "a day was packed beside a release that cannot read it"
+        assert "a process of an earlier release is connected" in step.said, step.said
 
     @rule(drafts=OLDEST, ahead=st.booleans())
     def store_with_a_wrong_clock(self, drafts: list[Draft], ahead: bool) -> None:

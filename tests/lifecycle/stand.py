@@ -30,6 +30,7 @@ from history import entities
 from history.base import clock
 from history.blocks import dictionaries
 from history.blocks.dictionaries import Dictionary
+from history.database import forms
 from history.entities import Entity
 from history.partitions import plan, strategy
 from ingest.completeness.holds import may_get_rows, unsettled
@@ -114,6 +115,10 @@ class Stand:
     def connect(self) -> psycopg.Connection[Any]:
         """A session of its own, in autocommit mode."""
         return _connect(self.name)
+
+    def connect_as_an_earlier_release(self) -> psycopg.Connection[Any]:
+        """A session of a consumer that does not say which form of rows it reads."""
+        return _connect(self.name, application_name="annals-consume")
 
     def wait_for_end(self, pids: list[int]) -> None:
         """Wait until the server has noticed that these sessions are over."""
@@ -209,7 +214,8 @@ def prepared() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _less(few: tuple[Entity, ...]) -> Iterator[None]:
-    """Show the commands only these kinds of entities, and one spare day: a third of the time.
+    """Show the commands only these kinds of entities, and one spare day: a third of the time. Who
+    cannot read blocks is not given long to say so.
 
     They are replaced in all modules, and where they are the default of an argument.
     """
@@ -217,6 +223,7 @@ def _less(few: tuple[Entity, ...]) -> Iterator[None]:
     swaps: dict[int, object] = {id(entities.ENTITIES): few, id(strategy.VERSIONS): versions}
     with contextlib.ExitStack() as stack:
         stack.enter_context(mock.patch.object(plan, "SPARE_DAYS", 1))
+        stack.enter_context(mock.patch.object(forms, "ANNOUNCED_S", 0.2))
         for module in [each for name, each in sys.modules.items() if name.startswith(OURS)]:
             for name, value in list(vars(module).items()):
                 if id(value) in swaps:
@@ -228,8 +235,8 @@ def _less(few: tuple[Entity, ...]) -> Iterator[None]:
         yield
 
 
-def _connect(database: str) -> psycopg.Connection[Any]:
-    url = make_conninfo(settings.ANNALS.database_url or "", dbname=database)
+def _connect(database: str, **more: str) -> psycopg.Connection[Any]:
+    url = make_conninfo(settings.ANNALS.database_url or "", dbname=database, **more)
     return psycopg.connect(url, autocommit=True)
 
 

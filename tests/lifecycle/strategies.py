@@ -45,6 +45,7 @@ _MEANWHILE = {
 
 
 PACKS = st.sampled_from(["pack", "pack", "unpack"])
+MOSTLY_PACKS = st.sampled_from(["pack", "pack", "pack", "unpack"])
 
 
 def faults(act: str) -> st.SearchStrategy[Fault | None]:
@@ -97,13 +98,20 @@ DRAFTS = _drafts(When, [Kind.GOOD] * 8 + [Kind.POISON, Kind.BROKEN])
 LATE = _drafts([When.ARCHIVED], [Kind.GOOD])
 OLDEST = _drafts([When.OLDEST], [Kind.GOOD])
 
+# The versions of one document that are packed into one block.
+HISTORIES = st.integers(2, 3).map(
+    lambda count: [
+        Draft(version=version, moment=version, day=When.OLDEST) for version in range(count)
+    ]
+)
+
 # What happens while a day is packed, and what comes afterwards.
 WHILE_PACKED = st.builds(
     Fault,
     _points("pack"),
     st.sampled_from(["insert", "insert", "write", "write_behind", "write_ahead", "insert_again"]),
 )
-AFTERWARDS = st.sampled_from(["write", "write_behind", "write_ahead", "insert_again"])
+AFTERWARDS = st.sampled_from(["write", "write_behind", "write_behind", "write_ahead"])
 
 # Time that passes without cron before a step; 0: none, -1: until the next midnight.
 HOURS = st.sampled_from([0, 6, -1, 48])

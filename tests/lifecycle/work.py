@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import date, timedelta
 
 import psycopg
 from django.db import connection
@@ -135,6 +135,10 @@ class Work:
             place for place, found in self.seen.days.items() if found.attached and place[1] < end
         }
 
+    def finished_days(self) -> list[date]:
+        """The days of which a table can be packed, the newest first."""
+        return sorted({day for _, day in self.finished()}, reverse=True)
+
     def ready(self) -> Consumer:
         """The consumer; a new one if there is none."""
         return self.consumer or self._take_over()
@@ -162,9 +166,9 @@ class Work:
 
     def _insert(self, day: int) -> Done:
         """The owner of the tables writes a version of a finished day that is not sealed."""
-        places = self._open_places()
-        if places:
-            row, text = self._model.written_by_hand(places[day % len(places)][1])
+        place = self._open_place(day)
+        if place is not None:
+            row, text = self._model.written_by_hand(place[1])
             self._execute(row, text)
             self._model.by_hand[row] = text
             self._model.kept.add(row)
@@ -172,17 +176,23 @@ class Work:
 
     def _insert_again(self, day: int) -> Done:
         """An earlier release, which knows no blocks, writes a version that is stored."""
-        places = self._open_places()
-        rows = sorted(row for row in self.seen.rows if (row.table, row.day) in places)
+        place = self._open_place(day)
+        rows = sorted(row for row in self.seen.rows if (row.table, row.day) == place)
         if rows:
+            # The last one is the newest of its block: that one the primary key knows.
             with suppress(errors.UniqueViolation):
-                self._execute(*self._model.again(rows[(7 * day) % len(rows)]))
+                self._execute(*self._model.again(rows[(7 * day) % max(1, len(rows) - 1)]))
         return Done()
 
-    def _open_places(self) -> list[Place]:
-        """The finished days of applications that are not sealed, the newest first."""
+    def _open_place(self, day: int) -> Place | None:
+        """The day with that number of `finished_days`, if it is not sealed; otherwise another one
+        that is not. None if all are."""
         found = self.finished() - self.seen.sealed.keys()
-        return sorted((place for place in found if place[0] == ROOT.table), reverse=True)
+        places = sorted((place for place in found if place[0] == ROOT.table), reverse=True)
+        if not places:
+            return None
+        wanted = ROOT.table, self.finished_days()[day % len(self.finished_days())]
+        return wanted if wanted in places else places[day % len(places)]
 
     def _execute(self, row: Row, text: str) -> None:
         with self._stand.connect() as plain:

@@ -301,6 +301,29 @@ def test_what_can_be_read_is_read(body: bytes | None, expected: tuple[Any, ...])
     assert name(body) == ("product-instance", *expected)
 
 
+@pytest.mark.parametrize(
+    "key, id",
+    [
+        (b'"A1"', "A1"),
+        (b'"\\u0410"', "А"),
+        (b'{"id": "A1", "more": [1]}', "A1"),
+        (b'{"number": "A1"}', '{"number": "A1"}'),
+        (b'{"id": 7}', '{"id": 7}'),
+        (b'"A1', '"A1'),
+        (b'"' + b"x" * 33 + b'"', ""),
+        (b'"\xff"', ""),
+        (b"{" * 100_000, ""),
+        (b"A1", "A1"),
+        (b"", ""),
+        (None, ""),
+    ],
+    ids=map(str, range(12)),
+)
+def test_key_that_is_json_names_the_id_in_it(key: bytes | None, id: str) -> None:
+    """Serialisers of keys write `"A1"`: taken as it is, it names a document that never was."""
+    assert name(b"cut", key) == ("product-instance", id, None)
+
+
 def test_of_an_unknown_topic_nothing_is_known() -> None:
     assert name(value(), topic="other") == ("", "", None)
 

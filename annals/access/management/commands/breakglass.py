@@ -1,5 +1,6 @@
 """`annals breakglass NAME`: a local superuser for the day on which no provider answers."""
 
+import os
 from argparse import ArgumentParser
 from typing import Any
 
@@ -43,9 +44,11 @@ class Command(BaseCommand):
             )
             return
         if public_host() is None:
+            given = os.environ.get(HOSTS, "").strip()
+            fault = f"{HOSTS}={given} names no host" if given else f"{HOSTS} is missing"
             raise CommandError(
-                f"{HOSTS} is missing, so the link would lead nowhere: set it as the web has it, to "
-                "the host under which browsers reach Annals, such as annals.bank.example; and "
+                f"{fault}, so the link would lead nowhere: set it for this command to the host "
+                "under which browsers reach Annals, such as annals.bank.example; and "
                 "ANNALS_HTTPS, if the web has it. No login was made."
             )
         try:
