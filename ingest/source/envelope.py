@@ -147,8 +147,8 @@ class Shape:
 def key_text(key: bytes | None) -> str:
     """Return the text of a key; empty where it is not UTF-8.
 
-    A key that was written as JSON is the text in it: `"A1"`, or the `id` of `{"id": "A1"}`. Taken as
-    it is, it would name a document that never was, and nobody would be told of the message.
+    A key that was written as JSON is the text in it: `"A1"`, or the `id` of `{"id": "A1"}`. Taken
+    as it is, it would name a document that never was, and nobody would be told of the message.
     """
     try:
         text = (key or b"").decode()
