@@ -20,10 +20,14 @@ from django.db import connections, models, router, transaction
 from django.db.backends.base.base import BaseDatabaseWrapper
 
 from outbox.kinds import Kind, PartOf
+from outbox.primary import reading
 from outbox.writer import Change, record_many
 
 # Rows that are read and recorded at a time.
 _ROWS = 500
+# How the statements of Django's savepoints begin.
+_SAVEPOINT = "SAVEPOINT "
+_ROLLBACK = "ROLLBACK TO SAVEPOINT "
 
 Model = type[models.Model]
 
@@ -39,6 +43,10 @@ class Block:
     before: dict[Model, dict[Any, Change | None]] = field(default_factory=dict)
     # Parts that are being deleted, and whose wholes are noted.
     leaving: set[tuple[Model, Any]] = field(default_factory=set)
+    # The rows of `before`, in the order in which they were noted.
+    _noted: list[tuple[Model, Any]] = field(default_factory=list)
+    # How many rows were noted when each savepoint began.
+    _savepoints: dict[str, int] = field(default_factory=dict)
 
     def note_before(self, model: Model, keys: Iterable[Any]) -> None:
         """Note what these rows are now, before something changes them, and lock them."""
@@ -47,11 +55,12 @@ class Block:
         if isinstance(kind, PartOf):
             self.note_after(whole_of(model, kind), _wholes(model, kind, keys, self.using))
             return
-        known = self.before.setdefault(model, {})
+        known = self.before.get(model, {})
         keys = list(keys)
-        for part in _parts([key for key in keys if key not in known]):
-            for row in _locked(model, part, self.using):
-                known[row.pk] = kind.deletion(row)
+        with reading(self.using):
+            for part in _parts([key for key in keys if key not in known]):
+                for row in _locked(model, part, self.using):
+                    self._note(model, row.pk, kind.deletion(row))
         self.note_after(model, keys)
 
     def note_siblings(self, part: models.Model) -> None:
@@ -77,9 +86,8 @@ class Block:
         """Note that these rows are there now; before, they were not, unless they are noted."""
         model = concrete(model)
         if not isinstance(kind_of(model), PartOf):
-            known = self.before.setdefault(model, {})
             for key in keys:
-                known.setdefault(key, None)
+                self._note(model, key, None)
         self.note_after(model, keys)
 
     def note_gone(self, instance: models.Model, key: Any) -> None:
@@ -97,10 +105,41 @@ class Block:
             another = rows_of(model, self.using).filter(**{kind.id: getattr(instance, kind.id)})
             if another.exists():
                 return  # the document is another row by now
-        self.before.setdefault(model, {}).setdefault(key, kind.deletion(instance))
+        with reading(self.using):
+            self._note(model, key, kind.deletion(instance))
+
+    def follow_savepoints(
+        self, execute: Callable[..., Any], sql: Any, params: Any, many: bool, context: Any
+    ) -> Any:
+        """Forget what was noted since a savepoint that is rolled back: the rows are not locked any
+        more, and another transaction can change them. A wrapper of Django's cursors."""
+        result = execute(sql, params, many, context)
+        if isinstance(sql, str):
+            if sql.startswith(_SAVEPOINT):
+                self._savepoints[sql.removeprefix(_SAVEPOINT)] = len(self._noted)
+            elif sql.startswith(_ROLLBACK):
+                self._forget(self._savepoints.get(sql.removeprefix(_ROLLBACK), 0))
+        return result
+
+    def _note(self, model: Model, key: Any, deletion: Change | None) -> None:
+        known = self.before.setdefault(model, {})
+        if key not in known:
+            known[key] = deletion
+            self._noted.append((model, key))
+
+    def _forget(self, count: int) -> None:
+        """Forget all that was noted after so many rows."""
+        for model, key in self._noted[count:]:
+            del self.before[model][key]
+        del self._noted[count:]
+        self.leaving.clear()
 
     def record(self) -> None:
         """Record each document that changed, once."""
+        with reading(self.using):
+            self._record()
+
+    def _record(self) -> None:
         self._replace_parts()
         written: set[str] = set()
         # All blocks in one order, so that two of them do not wait for each other.
@@ -150,7 +189,8 @@ def open_block(using: str) -> Iterator[Block]:
             return
         block = _blocks[connection] = Block(using)
         try:
-            yield block
+            with connection.execute_wrapper(block.follow_savepoints):
+                yield block
         finally:
             del _blocks[connection]
         if not connection.needs_rollback:

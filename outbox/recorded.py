@@ -121,10 +121,14 @@ class RecordedQuerySet(models.QuerySet[Row]):
         them meanwhile."""
         found: models.QuerySet[Row] = self.using(self._written()).order_by()
         query = found.query
-        if query.distinct or query.group_by is not None or query.where.contains_over_clause:
-            # PostgreSQL locks no rows of a query that joins several into one.
+        joins = query.distinct or query.group_by is not None or query.where.contains_over_clause
+        # PostgreSQL locks no rows of a query that joins several into one, and FOR UPDATE OF takes
+        # no name of a table with its schema.
+        alone = joins or '"."' in self.model._meta.db_table
+        if alone:
             found = rows_of(self.model, self._written()).filter(pk__in=found.values("pk"))
-        locked = found.order_by("pk").select_for_update(of=("self",), no_key=True)
+        of = () if alone else ("self",)
+        locked = found.order_by("pk").select_for_update(of=of, no_key=True)
         names = [field.attname for field in self.model._meta.pk_fields]
         # Django cannot lock a query of a composite key as one value.
         if len(names) > 1:
@@ -228,6 +232,8 @@ def _can_move(model: type[models.Model], names: Iterable[str]) -> bool:
         decisive = {each for each in meta.concrete_fields if wanted in (each.name, each.attname)}
     if not decisive:
         return True  # a property: nobody knows what it reads
+    if any(each.generated for each in decisive):
+        return True  # PostgreSQL computes it of other columns
     changed = {meta.pk.name if name == "pk" else name for name in names}
     return any(each.name in changed or each.attname in changed for each in decisive)
 
@@ -281,7 +287,8 @@ class Recorded(models.Model):
         columns = [each.name for each in model._meta.concrete_fields if not each.primary_key]
         names = columns if update_fields is None else update_fields
         with open_block(alias) as block:
-            new = self._state.adding
+            # A copy is made by a save() without a primary key.
+            new = self._state.adding or not known_keys(model, [self.pk])
             if not force_insert and (new or _can_move(model, names)):
                 block.note_before(model, known_keys(model, [self.pk]))
             super().save_base(

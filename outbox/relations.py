@@ -29,7 +29,7 @@ Model = type[models.Model]
 
 # What is to be recorded once the row is deleted; an attribute of its instance.
 _LATER = "_outbox_later"
-# What a many-to-many relation had before it was cleared; an attribute of the instance.
+# What many-to-many relations had before they were cleared; an attribute of the instance.
 _CLEARED = "_outbox_cleared"
 # With these no row that refers to a deleted one is left, or Django changes none.
 _CHANGE_NOTHING = (models.CASCADE, models.PROTECT, models.RESTRICT, models.DO_NOTHING)
@@ -211,12 +211,13 @@ def _note_relation(
             " one after the other. Call add() and set() inside outbox.recorded.as_one()"
         )
     if action == "pre_clear":
-        instance.__dict__[_CLEARED] = _related(through, target, source, instance, using)[1]
+        cleared = instance.__dict__.setdefault(_CLEARED, {})
+        cleared[through, source] = _related(through, target, source, instance, using)[1]
     if not action.startswith("post_"):
         return
     others = pk_set
     if action == "post_clear":
-        others = instance.__dict__.pop(_CLEARED, None)
+        others = instance.__dict__[_CLEARED].pop((through, source), None)
     elif pk_set is not None:
         reference: Any = through._meta.get_field(target)
         others = set(keys_by(model, reference.target_field, pk_set, using))

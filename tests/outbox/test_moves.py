@@ -7,27 +7,31 @@ from typing import Any
 
 import pytest
 from django.apps import apps
-from django.db import IntegrityError, connection, models, transaction
+from django.db import IntegrityError, connection, connections, models, transaction
 from django.db.models import Count, Exists, F, OuterRef, Q, Value
 from django.db.models.functions import Concat, Lower
-from django.db.models.signals import post_save, pre_delete, pre_save
+from django.db.models.signals import m2m_changed, post_save, pre_delete, pre_save
 from django.db.utils import NotSupportedError
-from django.test.utils import CaptureQueriesContext
+from django.test.utils import CaptureQueriesContext, override_settings
 
 from outbox.recorded import as_one
 from tests.outbox import audit
 from tests.outbox.test_models import together
+from tests.outbox.test_write import in_threads
 from tests.outbox.ways.models import (
     Box,
     Cell,
     Country,
+    Entry,
     Folder,
     Label,
+    Ledger,
     OpenFolder,
     Owner,
     Pin,
     Remark,
     Sheet,
+    Shout,
     Tag,
     Ticket,
     Twin,
@@ -267,6 +271,152 @@ def test_row_of_a_default_that_comes_later_is_right() -> None:
     pin.refresh_from_db()
     pin.name = "q"
     pin.save()
+
+
+def undone(change: Callable[[], object]) -> None:
+    """Do it in a savepoint, and roll that back."""
+    with transaction.atomic():
+        change()
+        transaction.set_rollback(True)
+
+
+def elsewhere(change: Callable[[], object]) -> None:
+    """Do it in another transaction, and commit that before going on."""
+    in_threads([change])
+
+
+def test_row_renamed_elsewhere_after_its_savepoint_was_rolled_back_leaves_no_document() -> None:
+    one = folder("A")
+
+    def rename() -> None:
+        Folder.objects.update(code="M")
+        folder("A")
+
+    with as_one():
+        undone(lambda: Folder.objects.update(code="B"))
+        elsewhere(rename)
+        one.code = "C"
+        one.save()
+
+
+def test_row_made_elsewhere_after_its_savepoint_was_rolled_back_leaves_no_document() -> None:
+    with as_one():
+        undone(lambda: folder("A", pk=77))
+        elsewhere(lambda: folder("M", pk=77))
+        Folder.objects.update(code="C")
+
+
+def test_part_moved_elsewhere_after_its_deletion_was_rolled_back_is_left_in_no_document() -> None:
+    one, two = folder("A"), folder("B")
+    Label.objects.create(folder=one, name="l")
+    with as_one():
+        undone(one.delete)
+        elsewhere(lambda: Label.objects.update(folder=two))
+        Label.objects.get().delete()
+
+
+def test_row_noted_before_a_savepoint_is_known_after_its_rollback() -> None:
+    folder("A")
+    with as_one():
+        Folder.objects.update(code="B")
+        manual = transaction.savepoint()
+        Folder.objects.update(code="C")
+        transaction.savepoint_rollback(manual)
+        undone(lambda: Folder.objects.update(code="D"))
+        Folder.objects.update(code="E")
+
+
+class Replica:
+    """Sends all reads to another connection, which does not see what is not committed."""
+
+    def db_for_read(self, *_: object, **__: object) -> str:
+        return "replica"
+
+    def db_for_write(self, *_: object, **__: object) -> str:
+        return "default"
+
+    def allow_relation(self, *_: object, **__: object) -> bool:
+        return True
+
+
+@pytest.fixture
+def replica() -> Iterator[None]:
+    connections.settings["replica"] = {**connections.settings["default"]}
+    try:
+        with override_settings(DATABASE_ROUTERS=[f"{__name__}.Replica"]):
+            yield
+    finally:
+        connections["replica"].close()
+        del connections["replica"]
+        del connections.settings["replica"]
+
+
+@pytest.mark.usefixtures("replica")
+def test_snapshot_reads_the_database_of_the_transaction_not_a_replica() -> None:
+    one = folder("A")
+    with transaction.atomic():
+        Sheet.objects.create(folder=one, name="s")
+        one.sheets.create(name="t")
+        one.tags.add(Tag.objects.create(name="x"))
+    data = audit.recorded()["product-instance/A"]
+    assert (data["sheets"], data["tags"]) == (["s", "t"], ["x"])
+    assert Folder.objects.all().db == "replica"
+
+
+def test_generated_id_that_changes_is_another_document() -> None:
+    one = Shout.objects.create(name="a")
+    Shout.objects.update(name="b")
+    audit.check()
+    one.name = "c"
+    one.save(update_fields=["name"])
+    audit.check()
+    Shout.objects.bulk_create(
+        [Shout(pk=one.pk, name="d")],
+        update_conflicts=True, unique_fields=["pk"], update_fields=["name"],
+    )  # fmt: skip
+    assert audit.numbers()["product-task/C"] == [0, 2]
+
+
+def test_table_named_with_its_schema_is_updated_and_deleted() -> None:
+    one = Ledger.objects.create(name="a")
+    entry = Entry.objects.create(ledger=one, name="e")
+    Ledger.objects.update(number=1)
+    Ledger.objects.filter(owner__name__isnull=True).update(number=2)
+    Entry.objects.filter(ledger__name="a").update(name="f")
+    one.entries.add(entry)
+    Entry.objects.bulk_create(
+        [Entry(name="f", ledger=None)],
+        update_conflicts=True, unique_fields=["name"], update_fields=["ledger"],
+    )  # fmt: skip
+    Ledger.objects.filter(number=2).delete()
+    assert audit.numbers()["product-task/a"][-1] == 2
+
+
+def test_copy_that_is_made_and_deleted_in_a_block_is_no_document() -> None:
+    one = folder("A")
+    with as_one():
+        one.pk = None
+        one.code = "B"
+        one.save()
+        one.delete()
+    assert set(audit.numbers()) == {"product-instance/A"}
+
+
+def test_relation_cleared_while_another_one_is_cleared_is_recorded() -> None:
+    one, two, tag = folder("A"), folder("B"), Tag.objects.create(name="t")
+    one.tags.add(tag)
+    with as_one():
+        one.friends.add(two)
+
+    def clear(instance: Folder, action: str, **_: Any) -> None:
+        if action == "pre_clear":
+            instance.friends.clear()
+
+    m2m_changed.connect(clear, Folder.tags.through)
+    try:
+        one.tags.clear()
+    finally:
+        m2m_changed.disconnect(clear, Folder.tags.through)
 
 
 def random_write(choose: random.Random) -> None:  # noqa: C901 - a list

@@ -2,7 +2,7 @@
 
 import json
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, date, datetime
 from decimal import Decimal
@@ -166,8 +166,8 @@ def test_writers_of_the_same_documents_in_one_call_do_not_block_each_other(servi
     assert len(stored.versions()) == 8 * 200
 
 
-def in_threads(tasks: list[Callable[[], None]]) -> None:
-    def run(task: Callable[[], None]) -> None:
+def in_threads(tasks: Sequence[Callable[[], object]]) -> None:
+    def run(task: Callable[[], object]) -> None:
         try:
             task()
         finally:

@@ -295,6 +295,47 @@ class Letter(Dated):
     name = models.CharField(max_length=32, unique=True)
 
 
+class Shout(Way):
+    """Known by a column that the database computes from another one."""
+
+    recorded_as = Kind("product-task", id="loud")
+
+    name = models.CharField(max_length=32)
+    loud = models.GeneratedField(
+        expression=Upper(F("name")),
+        output_field=models.CharField(max_length=32),
+        db_persist=True,
+        unique=True,
+    )
+
+
+class Ledger(Way):
+    """Its table is in a schema that its name says."""
+
+    recorded_as = Kind("product-task", id="name")
+
+    name = models.CharField(max_length=32, unique=True)
+    number = models.IntegerField(default=0)
+    owner = models.ForeignKey(Owner, models.SET_NULL, null=True)
+
+    class Meta:
+        app_label = "ways"
+        db_table = '"public"."ledger"'
+
+
+class Entry(Way):
+    """A part in that schema."""
+
+    recorded_as = PartOf("ledger")
+
+    ledger = models.ForeignKey(Ledger, models.CASCADE, null=True, related_name="entries")
+    name = models.CharField(max_length=32, unique=True)
+
+    class Meta:
+        app_label = "ways"
+        db_table = '"public"."entry"'
+
+
 KINDS: tuple[type[Recorded], ...] = (
-    Tag, Folder, Seat, Loose, Remark, Account, Country, Twin, Measured, Memo, Letter,
+    Tag, Folder, Seat, Loose, Remark, Account, Country, Twin, Measured, Memo, Letter, Shout, Ledger,
 )  # fmt: skip
