@@ -2,9 +2,10 @@
 
 import logging
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import date
+from typing import NamedTuple
 
 import msgspec
 import psycopg
@@ -49,12 +50,12 @@ CREATE TEMP TABLE {stage} (n integer, LIKE {table}) WITH ({whole_rows}) ON COMMI
 ALTER TABLE {stage} ALTER data SET STORAGE EXTERNAL
 """
 
-_DIVERGENT = """
-SELECT s.n FROM {stage} s JOIN {table} t
+_COMPARED = """
+SELECT s.n, {differs} FROM {stage} s JOIN {table} t
     ON t.id = s.id AND t.updated_at = s.updated_at AND t.version = s.version
 WHERE s.updated_at >= %(start)s::timestamptz AND s.updated_at < %(end)s::timestamptz
     AND t.updated_at >= %(start)s::timestamptz AND t.updated_at < %(end)s::timestamptz
-    AND t.packed IS NULL AND ({differs})
+    AND t.packed IS NULL
 """
 
 # A block comes with the first of its versions.
@@ -120,9 +121,16 @@ def make_stage(connection: Connection, entity: Entity) -> None:
         connection.execute(make.format(stage=_stage(entity), table=table, whole_rows=WHOLE_ROWS))
 
 
-def divergent(connection: Connection, entity: Entity, rows: Sequence[Row]) -> set[int]:
-    """Numbers of the staged rows that differ from the stored row with the same key."""
-    query = sql.SQL(_DIVERGENT).format(
+class Comparison(NamedTuple):
+    """Numbers of staged rows. A row that is in neither set has no stored row to compare with."""
+
+    equal: set[int]
+    differing: set[int]
+
+
+def compare_staged(connection: Connection, entity: Entity, rows: Sequence[Row]) -> Comparison:
+    """Compare the staged rows with the stored rows of the same keys."""
+    query = sql.SQL(_COMPARED).format(
         stage=_stage(entity),
         table=sql.Identifier(entity.table),
         differs=sql.SQL(" OR ").join(
@@ -131,20 +139,25 @@ def divergent(connection: Connection, entity: Entity, rows: Sequence[Row]) -> se
             if name not in ("id", "updated_at", "version")
         ),
     )
-    found: set[int] = set()
+    numbers: dict[bool, set[int]] = {False: set(), True: set()}
     written = {row.record.updated_at // MICROSECONDS_PER_DAY for row in rows}
-    there = [day_of(day * MICROSECONDS_PER_DAY) for day in written]
-    packed = days.marks(connection, entity.table, there)
-    for day in there:
+    row_days = [day_of(day * MICROSECONDS_PER_DAY) for day in written]
+    packed = days.marks(connection, entity.table, row_days)
+    for day in row_days:
         start, end = days.bounds(day)
         cursor = connection.execute(query, {"start": start, "end": end}, prepare=False)
-        found.update(n for (n,) in cursor)  # type: ignore[misc]
+        pairs = [(int(str(number)), bool(differs)) for number, differs in cursor]
         if packed.get(day):
-            found |= _divergent_in_blocks(connection, entity, day)
-    return found
+            pairs += _compare_with_blocks(connection, entity, day)
+        for number, differs in pairs:
+            numbers[differs].add(number)
+    return Comparison(numbers[False] - numbers[True], numbers[True])
 
 
-def _divergent_in_blocks(connection: Connection, entity: Entity, day: date) -> set[int]:
+def _compare_with_blocks(
+    connection: Connection, entity: Entity, day: date
+) -> Iterator[tuple[int, bool]]:
+    """Yield the number of each staged row that a block has, and whether the two differ."""
     start, end = days.bounds(day)
     query = sql.SQL(_IN_BLOCKS).format(
         stage=_stage(entity),
@@ -152,7 +165,6 @@ def _divergent_in_blocks(connection: Connection, entity: Entity, day: date) -> s
         given=sql.SQL("product_instance_id" if entity.parent else "id"),
         theirs=sql.SQL("product" if entity.parent else "id"),
     )
-    found: set[int] = set()
     block: list[bytes] = []
     with psycopg.Cursor(connection, row_factory=tuple_row) as cursor:
         cursor.execute(query, {"start": start, "end": end}, prepare=False, binary=True)
@@ -165,9 +177,10 @@ def _divergent_in_blocks(connection: Connection, entity: Entity, day: date) -> s
                     block = texts(connection, entity.table, id, at, packed)
             except DamagedBlockError as error:
                 log.warning("a message that may be a repeat goes to quarantine: %s", error)
-            if not block or not same or not _equal(connection, text, block[position - 1].decode()):
-                found.add(n)
-    return found
+            yield (
+                n,
+                not block or not same or not _equal(connection, text, block[position - 1].decode()),
+            )
 
 
 def _equal(connection: Connection, one: str, other: str) -> bool:
@@ -236,13 +249,16 @@ class _Slowly:
         self._known: list[Row] = []
         # By id(): rows that violated a unique constraint although their key was not stored.
         self._conflicted: set[int] = set()
+        # By id(): rows whose stored row was gone when it was to be compared.
+        self._gone: set[int] = set()
 
     def store(self, rows: Sequence[Row]) -> Outcome:
         waiting = list(rows)
-        while waiting:
-            waiting = self._round(waiting)
-        if self._known:
-            self._compare(self._known)
+        while waiting or self._known:
+            while waiting:
+                waiting = self._round(waiting)
+            known, self._known = self._known, []
+            waiting = self._compare(known)
         return self._outcome
 
     def _round(self, rows: Sequence[Row]) -> list[Row]:
@@ -288,8 +304,10 @@ class _Slowly:
         return [row for row in rows if id(row) not in bad]
 
     def _stage(self, rows: Sequence[Row]) -> list[Refused]:
-        """COPY repeats with their numbers into the staging table, for divergent()."""
+        """COPY repeats with their numbers into the staging table, for compare_staged()."""
         make_stage(self._connection, self._entity)
+        if self._gone:  # it has the rows of the first comparison
+            self._connection.execute(sql.SQL("DELETE FROM {}").format(_stage(self._entity)))
         numbers = {id(row): number for number, row in enumerate(rows)}
 
         def attempt(part: Sequence[Row]) -> None:
@@ -302,16 +320,30 @@ class _Slowly:
     def _reject(self, refused: Iterable[Refused]) -> None:
         self._outcome.rejects.extend(reject(each) for each in refused)
 
-    def _compare(self, rows: Sequence[Row]) -> None:
-        """Separate rows that equal the stored row with their key from rows that differ from it."""
+    def _compare(self, rows: Sequence[Row]) -> list[Row]:
+        """Separate rows that equal the stored row with their key from rows that differ from it.
+
+        Return the rows whose stored row is gone, to be looked at again: `maintain` detaches a day
+        between two statements. Without a row to compare with, nothing is known to be a repeat. A
+        row that is gone twice goes to quarantine, where it is tried again later.
+        """
+        if not rows:
+            return []
         refused = self._stage(rows)
         self._reject(refused)
         bad = {id(each.row) for each in refused}
-        differing = divergent(self._connection, self._entity, rows)
+        equal, differing = compare_staged(self._connection, self._entity, rows)
+        again: list[Row] = []
         for number, row in enumerate(rows):
-            if number in differing:
+            if id(row) in bad:
+                continue
+            if number in equal:
+                self._outcome.repeated.append(row.message)
+            elif number in differing or id(row) in self._gone:
                 self._outcome.rejects.append(
                     Reject(row.message, Reason.DIVERGENT, _DIVERGENT_DETAIL)
                 )
-            elif id(row) not in bad:
-                self._outcome.repeated.append(row.message)
+            else:
+                self._gone.add(id(row))
+                again.append(row)
+        return again
