@@ -7,6 +7,7 @@ from datetime import date, datetime, timedelta
 from itertools import chain, repeat
 from typing import Any
 
+import psycopg
 import pytest
 from django.core.management import call_command
 
@@ -19,7 +20,7 @@ from history.entities import ROOT
 from history.partitions.maintain import maintain
 from history.partitions.plan import SPARE_DAYS, Policy
 from ingest.completeness.holds import unsettled
-from ingest.store import missing_days
+from ingest.store import missing_days, slow_path
 from ingest.store.session import connect
 from ingest.store.sqlstate import Cause, cause
 from ingest.store.transaction import Writer
@@ -111,6 +112,27 @@ def test_a_day_that_is_dropped_after_its_late_row_was_accepted(
     assert ids() == ["today"]
     assert counts() == {"next_offset": 2, "read": 2, "stored": 1, "expired": 1}
     assert faults() == []
+
+
+def test_message_does_not_count_as_repeated_when_its_day_is_detached_before_the_comparison(
+    ingested: Ingested, plain: Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It has another content than the stored version, which is gone when the two are compared."""
+    days.create(plain, ROOT.table, OLD)
+    ingested.write(at(OLD, id="late"))
+    real = slow_path.split
+
+    def split_and_detach(*arguments: Any) -> Any:
+        monkeypatch.setattr(slow_path, "split", real)
+        rows = real(*arguments)
+        with pytest.raises(psycopg.errors.LockNotAvailable):  # the writer itself is a reader
+            days.drop(plain, ROOT.table, OLD, wait_s=0.2)
+        return rows
+
+    monkeypatch.setattr(slow_path, "split", split_and_detach)
+    written = ingested.write(at(OLD, id="late", data={"other": 1}))
+    assert (written.repeated[SOURCE], written.rejects) == (0, ())
+    assert counts() == {"next_offset": 2, "read": 2, "stored": 1, "expired": 1}
 
 
 def test_a_day_that_is_being_dropped_makes_nobody_wait(
