@@ -19,8 +19,8 @@ SLOW = "annals-slow"
 SETTINGS = {
     "client_encoding": "WIN1251",
     "default_transaction_isolation": "repeatable read",
-    "statement_timeout": "200ms",
-    "transaction_timeout": "200ms",
+    "statement_timeout": "5s",
+    "transaction_timeout": "5s",
 }
 
 
