@@ -5,7 +5,7 @@ from typing import Final
 
 from history.entities import BY_TOPIC
 from ingest.consumer.heartbeats import Beats
-from ingest.source.brokers import TopicsQuestion
+from ingest.source.brokers import TopicRequest
 from ingest.source.kafka import Source
 
 ASK_SECONDS: Final = 10.0
@@ -18,7 +18,7 @@ class TopicCensus:
     def __init__(self, beats: Beats) -> None:
         self._beats = beats
         self._due = 0.0
-        self._asked: TopicsQuestion | None = None
+        self._asked: TopicRequest | None = None
 
     def turn(self, source: Source) -> None:
         """Note the answer that has come, and ask again if that is due."""
@@ -35,9 +35,9 @@ class TopicCensus:
         if asked.wait(seconds):
             self._note(asked)
 
-    def _note(self, asked: TopicsQuestion) -> None:
+    def _note(self, asked: TopicRequest) -> None:
         """Have the ledger know the answer. One that knows none of the topics says nothing: it may
         come from a broker that has just started, or from another cluster."""
-        there, absent = asked.split()
-        if there:
-            self._beats.note_topics(there, absent, asked.asked_at)
+        states = asked.get_states()
+        if states.existing:
+            self._beats.note_topics(states.existing, states.missing, asked.asked_at)

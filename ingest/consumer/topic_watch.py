@@ -3,7 +3,7 @@
 import logging
 import time
 
-from ingest.source.brokers import TopicStates
+from ingest.source.brokers import TopicRequest, TopicStates
 from ingest.source.client import NothingToReadError
 from ingest.source.kafka import Source
 
@@ -31,6 +31,7 @@ class TopicWatch:
         self._until_idle = until_idle
         self._began = self._said = time.monotonic()
         self._asked = 0.0
+        self._request: TopicRequest | None = None
         self._states: TopicStates | None = None
         self._named: tuple[str, ...] = ()
         self._assigned = False
@@ -51,7 +52,7 @@ class TopicWatch:
         pause = ASK_FIRST_SECONDS if self._states is None else ASK_AGAIN_SECONDS
         if not known and now - self._asked >= pause:
             self._asked = now
-            self._states = source.topic_states() or self._states
+            self._ask(source)
         if self._states is None and source.denied is None:
             return
         if assigned:
@@ -64,6 +65,17 @@ class TopicWatch:
         if now - self._said >= SAY_EVERY_SECONDS:
             self._said = now
             logger.error("%s", complaint)
+
+    def _ask(self, source: Source) -> None:
+        """Take the answer to the last request if it is there, and ask again."""
+        if self._request is not None:
+            if not self._request.wait():
+                return
+            states = self._request.get_states()
+            answered = len(states.existing) + len(states.missing) + len(states.denied)
+            if answered == len(set(source.topics)):
+                self._states = states
+        self._request = source.ask_topics(source.topics)
 
     def end(self, source: Source) -> None:
         """Raise NothingToReadError if topics may not be read; what could be read is stored."""

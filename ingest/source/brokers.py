@@ -46,48 +46,34 @@ class Look:
     ends: Mapping[KafkaPartition, int]
 
 
-class TopicsQuestion:
-    """The question which topics exist. The answer may still be on its way.
-
-    asked_at: the time.monotonic() before it.
-    """
-
-    def __init__(self, asked: Futures) -> None:
-        self.asked_at = time.monotonic()
-        self._asked = asked
-
-    def wait(self, seconds: float = 0) -> bool:
-        """Wait up to this long for the answer. Return whether it is there."""
-        return not wait(self._asked.values(), seconds).not_done
-
-    def split(self) -> tuple[list[str], list[str]]:
-        """Return the topics that exist, and those that the brokers say do not exist.
-
-        A topic is in neither list where nobody answered, or where the login may not ask.
-        """
-        there, absent = [], []
-        for topic, future in self._asked.items():
-            try:
-                future.result(0)
-            except ck.KafkaException as error:
-                if error.args[0].code() == ck.KafkaError.UNKNOWN_TOPIC_OR_PART:
-                    absent.append(topic)
-            else:
-                there.append(topic)
-        return there, absent
-
-
 @dataclass(frozen=True, slots=True)
 class TopicStates:
-    """What the brokers say of the topics that are to be read.
+    """What the brokers say of topics. A topic is in none of these where nobody answered."""
 
-    Fields:
-        missing: topics that do not exist.
-        denied: topics that this login may not describe; whether they exist is not known.
-    """
-
+    existing: tuple[str, ...]
     missing: tuple[str, ...]
-    denied: tuple[str, ...]
+    denied: tuple[str, ...]  # this login may not describe them; whether they exist is not known
+
+
+class TopicRequest:
+    """A request which topics exist, whose answer may still be on its way."""
+
+    def __init__(self, futures: Futures) -> None:
+        self.asked_at = time.monotonic()
+        self._futures = futures
+
+    def wait(self, seconds: float = 0) -> bool:
+        """Wait up to `seconds` for the answer, and return whether it is there."""
+        return not wait(self._futures.values(), seconds).not_done
+
+    def get_states(self) -> TopicStates:
+        """Return what the brokers answered."""
+        codes = {topic: _error_code(future) for topic, future in self._futures.items()}
+        existing, missing, denied = (
+            tuple(topic for topic, code in codes.items() if code == wanted_code)
+            for wanted_code in (None, _MISSING, _DENIED)
+        )
+        return TopicStates(existing, missing, denied)
 
 
 class Question:
@@ -138,7 +124,6 @@ class Brokers:
         self._settings: Config = {**COMMON, "bootstrap.servers": bootstrap, **given}
         self._heard = Heard()
         self._question = Question({}, {}, {})
-        self._topics: Futures = {}
         self._asked_at = 0.0
         self._leaders_until = 0.0
 
@@ -153,9 +138,9 @@ class Brokers:
         low, end = self._offsets(wanted, EARLIEST), self._offsets(wanted, LATEST)
         return Question(_ask_ids(self._admin, {topic for topic, _ in wanted}), low, end)
 
-    def ask_topics(self, topics: Iterable[str]) -> TopicsQuestion:
+    def ask_topics(self, topics: Iterable[str]) -> TopicRequest:
         """Ask which of these topics exist. Creates none. Never waits."""
-        return TopicsQuestion(_ask_ids(self._admin, topics))
+        return TopicRequest(_ask_ids(self._admin, topics))
 
     def partitions(self, topics: Iterable[str]) -> list[KafkaPartition]:
         """The partitions of those topics that exist. Waits. Raises Unreachable."""
@@ -187,23 +172,6 @@ class Brokers:
         found = self._question.look(self._asked_at)
         self._asked_at, self._question = time.monotonic(), self.ask(partitions)
         return found
-
-    def topic_states(self, topics: Iterable[str]) -> TopicStates | None:
-        """Return the answer to the previous call, and ask again; None if the answer is still on its
-        way, or nobody answered. Never waits."""
-        if wait(self._topics.values(), 0).not_done:
-            return None
-        answers, self._topics = self._topics, _ask_ids(self._admin, topics)
-        if not answers:
-            return None
-        codes = {topic: _error_code(answer) for topic, answer in answers.items()}
-        if not {*codes.values()} <= {None, _MISSING, _DENIED}:
-            return None
-        missing, denied = (
-            tuple(topic for topic, code in codes.items() if code == wanted)
-            for wanted in (_MISSING, _DENIED)
-        )
-        return TopicStates(missing, denied)
 
     def reachable(self, seconds: float) -> bool:
         """Whether one of them answers within this time. Waits for it."""

@@ -7,7 +7,7 @@ from threading import Thread
 
 import confluent_kafka as ck
 
-from ingest.source.brokers import Brokers, Look, Question, TopicsQuestion, TopicStates
+from ingest.source.brokers import Brokers, Look, Question, TopicRequest
 from ingest.source.client import (
     COMMON,
     TIMEOUT_SECONDS,
@@ -133,17 +133,13 @@ class Source:
         """The topics that are to be read."""
         return self._topics
 
-    def topic_states(self) -> TopicStates | None:
-        """What the brokers say of the topics: Brokers.topic_states(). Never waits."""
-        return self._brokers.topic_states(self._topics)
-
     @property
     def denied(self) -> str | None:
         """What the brokers do not let this login read, in words; None if they have not refused
         anything since the last message of it."""
         return ", ".join(self._denied) or None
 
-    def ask_topics(self, topics: Iterable[str]) -> TopicsQuestion:
+    def ask_topics(self, topics: Iterable[str]) -> TopicRequest:
         """Ask the brokers which of these topics exist. Never waits."""
         return self._brokers.ask_topics(topics)
 
