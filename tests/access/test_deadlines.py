@@ -3,7 +3,7 @@
 import math
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import Any
 
 import msgspec
@@ -110,12 +110,12 @@ def test_a_share_runs_some_and_lets_some_wait(monkeypatch: pytest.MonkeyPatch) -
 
 
 @contextmanager
-def taken(share: Share, owner: object) -> Iterator[None]:
-    """Another thread has a place of this owner."""
+def entered_in_another_thread(block: AbstractContextManager[object]) -> Iterator[None]:
+    """Another thread is inside `block` until the end of this one."""
     begun, over = threading.Event(), threading.Event()
 
     def hold() -> None:
-        with share.taken(owner):
+        with block:
             begun.set()
             over.wait(60)
 
@@ -127,6 +127,11 @@ def taken(share: Share, owner: object) -> Iterator[None]:
     finally:
         over.set()
         thread.join(20)
+
+
+def taken(share: Share, owner: object) -> AbstractContextManager[None]:
+    """Another thread has a place of this owner."""
+    return entered_in_another_thread(share.taken(owner))
 
 
 @contextmanager
@@ -286,29 +291,19 @@ def test_the_gaps_are_a_expensive_question(
         assert client.get("/admin/completeness/").status_code == 503
 
 
-@contextmanager
-def place_of(login: object, *, expensive: bool = True) -> Iterator[None]:
+def place_of(login: object, *, expensive: bool = True) -> AbstractContextManager[None]:
     """A question of this login is answered in another thread."""
-    begun, over = threading.Event(), threading.Event()
 
-    def answer() -> None:
-        work = Work()
+    @contextmanager
+    def answered() -> Iterator[None]:
         with (
-            deadline.limited(work),
+            deadline.limited(Work()),
             worker_shares.of_login(login),
             worker_shares.expensive(expensive),
         ):
-            begun.set()
-            over.wait(20)
+            yield
 
-    thread = threading.Thread(target=answer)
-    thread.start()
-    try:
-        assert begun.wait(20)
-        yield
-    finally:
-        over.set()
-        thread.join(20)
+    return entered_in_another_thread(answered())
 
 
 @pytest.mark.django_db
