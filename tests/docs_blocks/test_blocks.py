@@ -15,6 +15,7 @@ from django.urls import resolve
 
 from annals import env
 from annals.access.oidc import providers
+from history.base import private_files
 from history.daily.window import Window
 from history.kinds import declared
 from history.need_to_know import Application
@@ -118,7 +119,7 @@ def test_the_variables_are_settings() -> None:
 
 @pytest.mark.parametrize("block", of("toml"), ids=lambda block: block.page)
 def test_the_files_are_read(block: Block, tmp_path: Path) -> None:
-    (tmp_path / "secret").write_text("x" * 40)
+    private_files.write(tmp_path / "secret", "x" * 40)
     text = re.sub(r'"/run/secrets/[\w-]+"', f'"{tmp_path}/secret"', block.text)
     (tmp_path / "file.toml").write_text(text)
     [form] = set(re.findall(r"^\[\[(\w+)\]\]", text, re.MULTILINE))
@@ -140,7 +141,7 @@ def test_the_request_is_one() -> None:
 
 def test_the_properties_are_read(tmp_path: Path) -> None:
     file = tmp_path / "kafka.properties"
-    file.write_text(one("properties", "docs/kafka.md"))
+    private_files.write(file, one("properties", "docs/kafka.md"))
     found = env.librdkafka({}, file)
     assert {"security.protocol", "sasl.password", "ssl.ca.location"} <= set(found)
 

@@ -35,7 +35,7 @@ NAME = re.compile(r"\bannals_\w+")
 SELECTED = re.compile(r"\b(annals_\w+)(?:\{([^}]*)\})?")
 MATCHER = re.compile(r'(\w+)\s*(?:=~?|!=|!~)\s*"([^"]*)"')
 # Roles of the database, and a module in an example.
-NO_METRICS = {"annals_consumer", "annals_web", "annals_rules"}
+NO_METRICS = {"annals_consumer", "annals_web", "annals_rules", "annals_refuse_packed"}
 BY_PROMETHEUS = {"job", "instance", "le"}
 
 
