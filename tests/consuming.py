@@ -176,7 +176,7 @@ def command(
         return subprocess.CompletedProcess(words, done.code, done.out, done.err)
     return subprocess.run(
         [sys.executable, "manage.py", *words],
-        cwd=root, env=env, capture_output=True, text=True, timeout=120,
+        cwd=root, env=env, capture_output=True, text=True, timeout=300,
     )  # fmt: skip
 
 

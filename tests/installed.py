@@ -71,7 +71,7 @@ class Installed:
         return subprocess.run(
             [self.root / "bin" / "annals", *words],
             env={**self.env, **(env or {})}, cwd=self.folder, capture_output=True, text=True,
-            timeout=120,
+            timeout=300,
         )  # fmt: skip
 
     @contextmanager

@@ -159,7 +159,7 @@ class Keycloak(Declared):
             method,
             f"{self.url}/admin/realms{path}",
             headers={"Authorization": f"Bearer {granted['access_token']}"},
-            timeout=60,
+            timeout=300,
             **options,
         )
         assert answer.ok, answer.text

@@ -336,7 +336,7 @@ def test_a_wrong_rule_stops_the_start() -> None:
         env=os.environ | {"ANNALS_NEED_TO_KNOW": "no.such.rule"},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=300,
     )
     assert done.returncode == 1
     assert done.stderr.startswith("annals: ANNALS_NEED_TO_KNOW is wrong: no.such.rule cannot")

@@ -47,7 +47,7 @@ def test_an_open_demo_is_refused(
     command: tuple[str, ...], more: dict[str, str], why: str, tmp_path: Path
 ) -> None:
     env = unasked(tmp_path) | {"TMPDIR": str(tmp_path)} | more
-    done = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, timeout=300)
     assert done.returncode != 0
     assert why in done.stderr
     assert "Set DATABASE_URL for production" in done.stderr
@@ -59,7 +59,7 @@ def test_a_server_without_a_usable_home_does_not_start(tmp_path: Path) -> None:
     done = subprocess.run(
         [*GUNICORN, "--bind", "127.0.0.1:0", "annals.wsgi"],
         cwd=ROOT, env=unasked(tmp_path) | {"TMPDIR": str(tmp_path), "ANNALS_DEMO": "true"},
-        capture_output=True, text=True, timeout=60,
+        capture_output=True, text=True, timeout=300,
     )  # fmt: skip
     assert done.returncode == 1
     assert "annals: ANNALS_HOME cannot be used: " in done.stderr
@@ -71,7 +71,7 @@ def test_a_web_that_others_reach_does_not_own_the_tables(server: Postgres, tmp_p
         env = unasked(tmp_path) | {"DATABASE_URL": database.url, "ANNALS_SECRET_KEY": "k" * 50}
         done = subprocess.run(
             [*GUNICORN, "--bind", "0.0.0.0:0", "annals.wsgi"],
-            cwd=ROOT, env=env, capture_output=True, text=True, timeout=60,
+            cwd=ROOT, env=env, capture_output=True, text=True, timeout=300,
         )  # fmt: skip
     assert done.returncode != 0
     assert "Give it a login of its own with `annals grants`" in done.stderr

@@ -54,7 +54,7 @@ def repeated(site: Site, *, fast: bool) -> Iterator[Figure]:
 
             def ask(over: threading.Event = over, expensive: str = expensive) -> None:
                 while not over.is_set():
-                    if web.get(expensive, timeout=120).status != 200:
+                    if web.get(expensive, timeout=300).status != 200:
                         time.sleep(0.1)
 
             with together(count, ask):
@@ -97,7 +97,7 @@ def colleague(site: Site, *, fast: bool) -> Iterator[Figure]:
                 address: str = address,
             ) -> None:
                 while not over.is_set():
-                    answer = web.get(address, timeout=120)
+                    answer = web.get(address, timeout=300)
                     busy = answer.status == 503 and b'"busy"' in answer.body
                     if busy and "retry-after" in answer.headers:
                         time.sleep(0.1)

@@ -161,7 +161,7 @@ def visit(server: str, browser: Browser, sessions: dict[str, State], seen: Seen)
         context = browser.new_context(base_url=server, storage_state=sessions.get(login), **options)
         contexts.append(context)
         page = context.new_page()
-        page.set_default_timeout(15_000)
+        page.set_default_timeout(60_000)
         seen.watch(page)
         page.goto(path)
         if login and login not in sessions:

@@ -75,7 +75,7 @@ def running(postgres: Postgres) -> Iterator[Site]:
         context = browser.new_context(
             base_url=web.url, locale="ru-RU", viewport={"width": 900, "height": 480}
         )
-        context.set_default_timeout(15_000)
+        context.set_default_timeout(60_000)
         context.route(ELSEWHERE, lambda route: route.abort())
         page = context.new_page()
         faults: list[str] = []

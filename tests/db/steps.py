@@ -29,7 +29,7 @@ def run(env: Mapping[str, str], *steps: Step) -> list[Any]:
     done = subprocess.run(
         [sys.executable, "-m", "tests.db.steps"],
         cwd=ROOT, env=dict(env), input=json.dumps(steps), capture_output=True, text=True,
-        timeout=120,
+        timeout=300,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     found: list[Any] = json.loads(done.stdout.splitlines()[-1])

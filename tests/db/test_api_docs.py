@@ -44,7 +44,7 @@ def test_the_examples_run(served: dict[str, str], language: str, text: str) -> N
     if language == "sh":
         need.curl()
     command = ["bash", "-euc", text] if language == "sh" else [sys.executable, "-c", text]
-    done = subprocess.run(command, env=served, capture_output=True, text=True, timeout=120)
+    done = subprocess.run(command, env=served, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
     if language == "python":
         assert "Процентная ставка 12.5 -> 13.5" in done.stdout

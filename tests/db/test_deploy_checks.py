@@ -118,7 +118,7 @@ def test_the_command_says_it_too(
     done = subprocess.run(
         [sys.executable, ROOT / "annals" / "__main__.py", "check", "--deploy"],
         env=plain | {"ANNALS_HOME": str(embedded_home)} | variables,
-        cwd=ROOT, capture_output=True, text=True, timeout=120,
+        cwd=ROOT, capture_output=True, text=True, timeout=300,
     )  # fmt: skip
     assert done.returncode == 0
     assert re.findall(r"annals\.([WI]1\d\d)", done.stderr) == expected

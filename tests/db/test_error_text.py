@@ -48,7 +48,7 @@ def test_an_error_that_ends_a_command_does_not_quote_the_row(tmp_path: Path, lev
             [sys.executable, "manage.py", "people", "import", str(people)],
             env={**plain, "DATABASE_URL": url, "ANNALS_SECRET_KEY": "k" * 40, "PYTHONUTF8": "1",
                  "ANNALS_LOG_LEVEL": level},
-            cwd=ROOT, capture_output=True, timeout=60,
+            cwd=ROOT, capture_output=True, timeout=300,
         )  # fmt: skip
     text = (done.stdout + done.stderr).decode()
     assert done.returncode == 1

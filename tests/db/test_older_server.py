@@ -31,7 +31,7 @@ def url() -> Iterator[str]:
 def run(url: str, *words: str) -> str:
     done = subprocess.run(
         [sys.executable, *words],
-        cwd=ROOT, capture_output=True, text=True, timeout=120,
+        cwd=ROOT, capture_output=True, text=True, timeout=300,
         env=os.environ | {"DATABASE_URL": url, "ANNALS_DEMO": "true",
             "DJANGO_SETTINGS_MODULE": "annals.settings"},
     )  # fmt: skip

@@ -53,7 +53,7 @@ from tests.oracle.histories import (
 from tests.oracle.reference import KINDS, TYPES, Filters, Stored, World
 from tests.oracle.values import Path, Step, Value
 
-HISTORIES = int(os.environ.get("ORACLE_HISTORIES", "12"))
+HISTORIES = int(os.environ.get("ORACLE_HISTORIES", "8"))
 SHRINK = "ORACLE_NO_SHRINK" not in os.environ  # to make a failure small takes minutes
 QUESTIONS = 4  # of each sort, for each entity
 

@@ -129,7 +129,7 @@ class Soak:
     def _restart(self, name: str) -> None:
         begin = datetime.now(UTC) - timedelta(seconds=1)
         server = self.stand.postgres if name == "database" else self.stand.broker
-        server.stop(timeout=60)
+        server.stop(timeout=300)
         server.start(timeout=300)
         self.restarts.times.append((name, begin, datetime.now(UTC)))
         self.result.facts.append(

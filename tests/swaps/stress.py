@@ -205,13 +205,17 @@ class Stress:
             )
 
     def _dump(self) -> None:
-        """pg_dump has its snapshot before it locks. It may fail, and it may not be incomplete."""
+        """pg_dump has its snapshot before it locks. It may fail, and it may not be incomplete.
+
+        The pattern names the schema: without it pg_dump asks which tables are visible, and leaves
+        out one that was replaced after its snapshot.
+        """
         own = connection.settings_dict
         names = ("host", "port", "user", "password")
         url = make_conninfo(dbname=own["NAME"], **{name: str(own[name.upper()]) for name in names})
         before = sum(map(len, self.sent.values()))
         done = subprocess.run(
-            [postgres.programs() / "pg_dump", "--data-only", f"--table={ROOT.table}*", url],
+            [postgres.programs() / "pg_dump", "--data-only", f"--table=public.{ROOT.table}*", url],
             capture_output=True,
             text=True,
             check=False,

@@ -61,7 +61,7 @@ def test_what_the_page_says_restores_the_moment(server: Postgres) -> None:
     def as_owner(line: str) -> None:
         path = f"{postgres.programs()}:{os.environ['PATH']}"
         subprocess.run(
-            ["bash", "-ec", here(line)], cwd="/", check=True, timeout=120,
+            ["bash", "-ec", here(line)], cwd="/", check=True, timeout=300,
             env=postgres.environment(PGPASSWORD=PASSWORD, PATH=path),
             user=owner.pw_uid if owner else None, group=owner.pw_gid if owner else None,
             extra_groups=[] if owner else None,

@@ -24,7 +24,7 @@ from tests.consuming import until
 
 DEMO = Path(__file__).resolve().parents[2] / "scripts" / "demo"
 READY = "Ctrl-C stops everything"
-PATIENCE_S = 120
+PATIENCE_S = 300
 
 pytestmark = pytest.mark.system
 

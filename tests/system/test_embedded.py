@@ -104,7 +104,7 @@ def test_two_processes_starting_it_at_once_share_one(root: Path) -> None:
     home = root / "postgres"
     command = [sys.executable, "-c", START, str(home)]
     starters = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(3)]
-    said = [starter.communicate(timeout=60)[0].split() for starter in starters]
+    said = [starter.communicate(timeout=300)[0].split() for starter in starters]
     server = Postgres(home, FAST)
     try:
         assert sorted(line[0] for line in said) == ["False", "False", "True"]

@@ -75,7 +75,7 @@ def test_it_logs_json_and_ends_with_nothing_left(web: Web, temporary: Path) -> N
     running = [psutil.Process(web.pid), *workers(web)]
     assert len(running) == 3
     os.kill(web.pid, signal.SIGTERM)
-    ended, left = psutil.wait_procs(running, timeout=60)
+    ended, left = psutil.wait_procs(running, timeout=300)
     assert left == []
     assert {each.returncode for each in ended if each.pid == web.pid} == {0}
     assert list(temporary.iterdir()) == []

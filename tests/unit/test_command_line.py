@@ -29,7 +29,7 @@ def run(home: Path, program: str, *words: str) -> subprocess.CompletedProcess[st
     env = {name: value for name, value in os.environ.items() if name not in unset}
     return subprocess.run(
         [sys.executable, *PROGRAMS[program], *words],
-        cwd=ROOT, env=env | {"ANNALS_HOME": str(home)}, capture_output=True, text=True, timeout=60,
+        cwd=ROOT, env=env | {"ANNALS_HOME": str(home)}, capture_output=True, text=True, timeout=300,
     )  # fmt: skip
 
 
@@ -90,7 +90,7 @@ def test_a_reader_that_leaves_ends_it_without_a_word(lines: str) -> None:
     line = f".venv/bin/python -c '{END.replace('LINES', lines)}' | true"
     done = subprocess.run(
         ["bash", "-o", "pipefail", "-c", line],
-        cwd=ROOT, capture_output=True, text=True, timeout=60,
+        cwd=ROOT, capture_output=True, text=True, timeout=300,
     )  # fmt: skip
     assert (done.returncode, done.stdout, done.stderr) == (141, "", "")
 
@@ -142,7 +142,7 @@ command_line.main(["annals", "consume"])
 
 
 def test_an_answer_that_comes_too_late_does_not_crash_the_consumer() -> None:
-    done = subprocess.run([sys.executable, "-c", LATE], cwd=ROOT, capture_output=True, timeout=60)
+    done = subprocess.run([sys.executable, "-c", LATE], cwd=ROOT, capture_output=True, timeout=300)
     assert done.returncode == 3, done.stderr
 
 
@@ -170,7 +170,7 @@ for command in quick:
 def test_help_does_not_start_django() -> None:
     done = subprocess.run(
         [sys.executable, "-c", HELPS, HEAVY, QUICK],
-        cwd=ROOT, capture_output=True, text=True, timeout=60,
+        cwd=ROOT, capture_output=True, text=True, timeout=300,
     )  # fmt: skip
     assert (done.returncode, done.stderr) == (0, "")
     for command in QUICK.split():

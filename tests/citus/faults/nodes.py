@@ -113,7 +113,7 @@ class Nodes:
         words = shlex.split(command.format(host=which[0], port=which[1]))
         # What it starts may keep its output open.
         subprocess.run(
-            words, check=True, timeout=120,
+            words, check=True, timeout=300,
             stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
         )  # fmt: skip
 
