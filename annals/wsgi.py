@@ -28,7 +28,7 @@ from django.db import connections  # noqa: E402
 from annals.access.grants import LIMITS, WEB, of_web  # noqa: E402
 from annals.handling import Utf8Request  # noqa: E402
 from history.database import privileges, session  # noqa: E402
-from ingest.store.session import connect  # noqa: E402
+from ingest.store.session import open_connection  # noqa: E402
 
 # Only statements of the web have a limit: commands may take long. And they look up a few rows in
 # each day, for which a server that expects slow jumps on its disk would read small days whole.
@@ -42,7 +42,7 @@ _options["options"] = " ".join(
     )
 )
 if not settings.ANNALS.demo:
-    privileges.warn_in_background(partial(connect, "annals-check"), of_web())
+    privileges.warn_in_background(partial(open_connection, "annals-check"), of_web())
 # Else the first request of each process would import all pages, and others wait for it.
 import_module(settings.ROOT_URLCONF)
 gc.freeze()  # what exists now stays: no collection in a request needs to examine it

@@ -22,7 +22,7 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from annals.embedded import Broker
 from annals.embedded.process import free_ports
 from history.entities import ENTITIES
-from ingest.source.producer import Producer
+from ingest.source.producer import KafkaProducer
 
 DATABASE: Final = "annals_bench"
 HOST: Final = "127.0.0.1"
@@ -56,8 +56,8 @@ class Harness:
         """The next consumer uses a new group, without members of earlier runs."""
         self._round += 1
 
-    def producer(self) -> Producer:
-        return Producer({"bootstrap.servers": self.broker.bootstrap_servers(),
+    def producer(self) -> KafkaProducer:
+        return KafkaProducer({"bootstrap.servers": self.broker.bootstrap_servers(),
                          "message.max.bytes": 8_000_000})  # fmt: skip
 
     def environment(self) -> dict[str, str]:

@@ -21,11 +21,11 @@ from history.daily.window import Window
 from history.kinds import Envelope, EnvelopeForm
 from history.record import ChangeType, Record
 from history.search_index.keys import NewKeys
-from ingest.consumer.lanes import BoundedCache
-from ingest.source.decode import Decode, decode
-from ingest.source.forms import reader
+from ingest.consumer.lanes import FingerprintCache
+from ingest.source.decode import Decoder, decode
+from ingest.source.forms import create_parser
 from ingest.source.message import Message
-from ingest.store.fast_path import index
+from ingest.store.fast_path import store_search_keys
 
 GIANT = 1_000_000
 Figures = dict[str, Any]
@@ -125,7 +125,7 @@ def search_index(bench: Harness, records: list[Record], rows_s: float) -> Figure
     """Seconds per million messages to extract and store the business keys, and their share of the
     consumer's time."""
     bench.empty()
-    stored_keys = BoundedCache()
+    stored_keys = FingerprintCache()
     extracting = storing = 0.0
     stored = 0
     with bench.connect() as connection:
@@ -138,7 +138,7 @@ def search_index(bench: Harness, records: list[Record], rows_s: float) -> Figure
             new = keys.rows()
             extracted = time.perf_counter()
             with connection.transaction():
-                index(connection, new)
+                store_search_keys(connection, new)
             stored_keys.update(keys.fingerprints)
             extracting += extracted - began
             storing += time.perf_counter() - extracted
@@ -158,8 +158,8 @@ def envelopes(sent: list[Message]) -> Figures:
     names = ("id", "version", "type", "updatedAt", "clientId", "author", "productInstanceId")
     places = tuple((name, f"/payload/{name}") for name in (*names, "data"))
     types = tuple((kind.name, kind.name) for kind in ChangeType)
-    shape = reader(Envelope(EnvelopeForm.PLAIN, places, types))
-    declared = Decode({message.topic: shape for message in sent})
+    shape = create_parser(Envelope(EnvelopeForm.PLAIN, places, types))
+    declared = Decoder({message.topic: shape for message in sent})
     wrapped = [
         structs.replace(message, value=b'{"payload":' + (message.value or b"") + b"}")
         for message in sent

@@ -12,8 +12,8 @@ from history.entities import BY_NAME, root
 from history.record import Record
 from ingest.source.decode import decode
 from ingest.source.message import Message
-from ingest.source.producer import Producer
-from ingest.store.copy import HEADER, TRAILER, columns, encode_row
+from ingest.source.producer import KafkaProducer
+from ingest.store.copy import HEADER, TRAILER, encode_row, get_copy_columns
 
 ROOT = root()
 
@@ -50,7 +50,7 @@ def transaction(records: Iterable[Record]) -> Prepared:
         rows.setdefault(record.entity, []).append(encode_row(record))
     return [
         (
-            f"COPY {BY_NAME[name].table} ({', '.join(columns(BY_NAME[name]))})"
+            f"COPY {BY_NAME[name].table} ({', '.join(get_copy_columns(BY_NAME[name]))})"
             " FROM STDIN (FORMAT binary)",
             b"".join((HEADER, *encoded, TRAILER)),
         )
@@ -65,7 +65,7 @@ def produce(bench: Harness, sent: Iterable[Message]) -> None:
     confirm(producer)
 
 
-def confirm(producer: Producer) -> None:
+def confirm(producer: KafkaProducer) -> None:
     """Wait until everything is produced. Raises RuntimeError if something was not."""
     if producer.flush() or producer.failed:
         raise RuntimeError(f"not everything was produced: {producer.first_error}")

@@ -45,7 +45,7 @@ from history.record import Record
 from history.timeline import Query
 from ingest.source.decode import decode
 from ingest.source.message import Message
-from ingest.source.producer import Producer
+from ingest.source.producer import KafkaProducer
 
 ROOT = root()
 NAME = "annals_pack"
@@ -181,7 +181,7 @@ def _beside(bench: Harness, day: date) -> Figures:
 
 def _send(servers: str) -> None:
     """RATE messages a second. A broker that gets each alone would need a core for itself."""
-    producer = Producer({"bootstrap.servers": servers, "linger.ms": 20})
+    producer = KafkaProducer({"bootstrap.servers": servers, "linger.ms": 20})
     began = time.monotonic()
     for number, message in enumerate(simulated((LATE_S + WARM_S + 2 * BESIDE_S) * RATE, seed=2), 1):
         producer.send(message.topic, message.key or b"", message.value or b"")

@@ -15,7 +15,7 @@ from itertools import islice
 from annals.demo.simulator import stream
 from history.documents.jsonb import from_store
 from history.record import ID_LENGTH, MAX_VERSION, Record
-from ingest.source.decode import Expired, Rejected, decode
+from ingest.source.decode import ExpiredVersion, RejectedMessage, decode, decode_message
 from ingest.store.batch import Batch, Limits
 from tests.messages import ALL, CHILD, NOW, SOURCE, TOPIC, WINDOW, message, value
 
@@ -32,9 +32,9 @@ def outcome(body: bytes, topic: str) -> tuple[str, Record | None]:
     """`record`, `expired`, or the reason of the rejection; and the record. What came is checked."""
     try:
         found = decode(message(body, topic=topic), WINDOW)
-    except Rejected as error:
+    except RejectedMessage as error:
         return (str(error.reason) if error.detail.encode() else "no detail"), None
-    except Expired as error:
+    except ExpiredVersion as error:
         return "expired", error.record
     assert 1 <= len(found.id) <= ID_LENGTH
     assert 0 <= found.version <= MAX_VERSION
@@ -115,7 +115,7 @@ def run(random: random.Random, count: int) -> Counter[str]:
         counts[found] += 1
         if batch.messages == 1_000:
             batch = Batch(Limits(1_000, 1 << 30))
-        reject = batch.add(message(bytes_, number, topic), SOURCE, number, WINDOW)
+        reject = batch.add(decode_message(message(bytes_, number, topic), WINDOW), SOURCE, number)
         assert (reject is None) == (found in ("record", "expired"))
         if reject is not None:
             assert reject.message.value == bytes_

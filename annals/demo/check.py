@@ -15,7 +15,7 @@ from annals.demo.simulator import Message, stream
 from annals.demo.supervisor import MANAGE, ChildProcess, Supervisor, print_step
 from annals.embedded import logins, process
 from history.documents import exactjson
-from ingest.source.producer import Producer
+from ingest.source.producer import KafkaProducer
 
 # Few partitions, of which the load fills most, and a short wait for the consumer's.
 SMALL = {
@@ -113,7 +113,7 @@ def _sent(summary: dict[str, Any]) -> list[Message]:
 
 
 def _send_bad_and_repeated(sent: list[Message]) -> None:
-    producer = Producer({"bootstrap.servers": os.environ["KAFKA_BOOTSTRAP_SERVERS"]})
+    producer = KafkaProducer({"bootstrap.servers": os.environ["KAFKA_BOOTSTRAP_SERVERS"]})
     for message in sent[:REPEATS]:
         producer.send(message.topic, message.key, message.value)
     for number, value in enumerate(BAD):

@@ -186,7 +186,7 @@ def _topics() -> Iterator[CheckMessage]:
     wanted = [entity.topics[0] for entity in ENTITIES]
     migration = [topic for entity in ENTITIES for topic in entity.topics[1:]]
     try:
-        asked = Brokers(bootstrap, servers).partitions([*wanted, *migration])
+        asked = Brokers(bootstrap, servers).list_partitions([*wanted, *migration])
         there = {topic for topic, _ in asked}
     except Unreachable as error:
         yield _warning(

@@ -50,7 +50,7 @@ def entries(count_quarantine: bool = True) -> list[Ledger]:
 
 def _after_cut(row: Ledger) -> str:
     """The topic id under which the ledger continues if the log was cut."""
-    return TopicPartition(row.topic, row.topic_id, row.partition).after_cut().topic_id
+    return TopicPartition(row.topic, row.topic_id, row.partition).make_successor().topic_id
 
 
 def retired() -> dict[str, RetiredTopic]:

@@ -1,4 +1,4 @@
-"""Lanes: the claimed partitions are dealt to them, and each has batches of its own."""
+"""Lanes: each reads a share of the claimed partitions into batches of its own."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -8,11 +8,11 @@ from history.search_index.keys import Fingerprint
 from ingest.source.message import KafkaPartition
 from ingest.store.batch import Batch, Claim, Claims, Limits
 
-# Entities of which a consumer remembers the business keys.
+# For how many entities a consumer remembers the search keys.
 REMEMBERED = 30_000
 
 
-class BoundedCache:
+class FingerprintCache:
     """Keeps the fingerprints of at least the last `size` names, and at most twice as many."""
 
     def __init__(self, size: int = REMEMBERED) -> None:
@@ -21,12 +21,12 @@ class BoundedCache:
         self._old: dict[str, Fingerprint] = {}
 
     def get(self, name: str) -> Fingerprint | None:
-        """The last value of a name; None if it is not in the cache."""
-        found = self._new.get(name)
-        return self._old.get(name) if found is None else found
+        """Return the last fingerprint of a name, or None if it is not in the cache."""
+        fingerprint = self._new.get(name)
+        return self._old.get(name) if fingerprint is None else fingerprint
 
     def update(self, values: Mapping[str, Fingerprint]) -> None:
-        """Set the values of these names."""
+        """Set the fingerprints of these names."""
         self._new.update(values)
         if len(self._new) >= self._size:
             self._old, self._new = self._new, {}
@@ -42,49 +42,55 @@ class Flight:
 
 
 class Lane:
-    """One batch that fills, and the one before it that is in flight, with a cache of business keys
-    of its own. launched_at: of that one, or else when the lane got its partitions."""
+    """A batch that fills, the one in flight before it, and a cache of stored search keys."""
 
     def __init__(self, number: int) -> None:
         self.number = number
         self.flight: Flight | None = None
-        self.launched_at = 0.0
+        self.launched_at = 0.0  # of the batch in flight, or when the lane got its partitions
         self.begin(Limits(1, 1))
 
     def begin(self, limits: Limits, lanes: int = 1) -> None:
-        """Begin an empty batch, with no business key known. limits: of the batches of all lanes in
-        use together, from now on."""
+        """Begin an empty batch and forget all search keys.
+
+        Args:
+            limits: The limits of the batches of all lanes together.
+            lanes: How many lanes are in use.
+        """
         self._limits = Limits(max(1, limits.rows // lanes), max(1, limits.bytes // lanes))
-        self._fingerprints = BoundedCache(REMEMBERED // lanes)
+        self._fingerprints = FingerprintCache(REMEMBERED // lanes)
         self.drop()
 
     def drop(self) -> None:
-        """Begin an empty batch instead of the one that fills."""
+        """Replace the filling batch by an empty one."""
         self.filling = Batch(self._limits, self._fingerprints)
 
     @property
     def ready(self) -> bool:
-        """Whether the filling batch can go."""
+        """Whether the filling batch can be launched."""
         return self.flight is None and bool(self.filling.progress)
 
     def remember(self, fingerprints: Mapping[str, Fingerprint]) -> None:
-        """Store these business keys no more: they are stored."""
+        """Remember search keys that are stored, so that they are not stored again."""
         self._fingerprints.update(fingerprints)
 
     def launch(self, claims: Mapping[KafkaPartition, Claim], generation: int, now: float) -> Flight:
-        """Put the filling batch in flight, and begin another. Only if it is ready."""
+        """Put the filling batch in flight and begin another. The lane must be ready."""
         batch = self.filling
         batch.arrange()
-        held = {source: claims[source.kafka] for source in batch.progress}
-        self.flight = Flight(batch, held, generation)
+        batch_claims = {source: claims[source.kafka] for source in batch.progress}
+        self.flight = Flight(batch, batch_claims, generation)
         self.launched_at = now
         self.drop()
         return self.flight
 
 
-def deal(partitions: Iterable[KafkaPartition], lanes: int) -> dict[KafkaPartition, int]:
-    """The number of the lane of each partition. Those of one number of a topic and its migration
-    twin, with the same documents, share a lane; all others are dealt in turn."""
+def assign_lanes(partitions: Iterable[KafkaPartition], lanes: int) -> dict[KafkaPartition, int]:
+    """Return the number of the lane of each partition.
+
+    A partition and the partition of that number of the migration twin have the same documents, so
+    they share a lane. All others are assigned in turn.
+    """
     partitions = list(partitions)
     places = {
         (topic, number): (BY_TOPIC[topic].name if topic in BY_TOPIC else topic, number)

@@ -1,4 +1,8 @@
-"""The consumer's loop: one thread polls and decodes, others write to the database."""
+"""The consumer: poll, decode, add to a batch, write the batch, commit its offsets.
+
+One thread polls and decodes; the threads of ingest.consumer.writers write to the database.
+ingest.consumer.state_machine decides, ingest.consumer.claims handles rebalancing.
+"""
 
 import logging
 import time
@@ -8,21 +12,21 @@ from threading import Event
 
 from history.daily.window import Window
 from ingest import metrics
-from ingest.consumer.background import Background, Probe
-from ingest.consumer.foresight import Foresight
-from ingest.consumer.heartbeats import Beats
+from ingest.consumer.claims import OpenMember, PartitionClaimer
+from ingest.consumer.heartbeat_writer import HeartbeatWriter
 from ingest.consumer.lanes import Lane
+from ingest.consumer.loss_forecaster import LossForecaster
+from ingest.consumer.periodic_work import PeriodicWork, Probe
 from ingest.consumer.positions import ClaimedPartition, Tolerance
-from ingest.consumer.state_machine import StateMachine, Verdict
+from ingest.consumer.state_machine import AdmissionVerdict, StateMachine
 from ingest.consumer.topic_watch import TopicWatch
-from ingest.consumer.totals import Meter, Totals
-from ingest.consumer.writers import Writers
+from ingest.consumer.totals import RunMeter, Totals
+from ingest.consumer.writers import AbandonedError, RetryingWriter, WriterThreads
 from ingest.source.client import Unreachable
-from ingest.source.kafka import Source
+from ingest.source.decode import DecodedMessage, decode_message
 from ingest.source.message import KafkaPartition, Message
 from ingest.store.batch import Limits
-from ingest.store.ledger import Fenced
-from ingest.store.retrying import Abandoned, RetryingWriter
+from ingest.store.ledger import FencedError
 
 logger = logging.getLogger(__name__)
 
@@ -34,351 +38,318 @@ POLL_WHILE_WRITING_SECONDS = 0.002
 POLL_WHILE_IDLE_SECONDS = 0.2
 # A full batch waits this long for the one in flight before reading is paused.
 PAUSE_AFTER_SECONDS = 0.5
-# When partitions are revoked, or at the end, a batch gets this long to be written.
+# How long a batch may take to be written when partitions are revoked, or at the end.
 HAND_OVER_SECONDS = 2.0
-CLAIM_AFTER_UNREACHABLE_SECONDS = 1.0
-# At the end, other work in the database gets this long.
+# How long other work in the database may take at the end.
 END_SECONDS = 0.3
 
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """How a consumer works. window: called for the days to keep now. until_idle: return after
-    this many seconds without a message."""
+    """How a consumer works."""
 
     limits: Limits
     tolerance: Tolerance
-    window: Callable[[], Window]
-    until_idle: float | None = None
+    window: Callable[[], Window]  # called for the days to keep now
+    until_idle: float | None = None  # return after this many seconds without a message
 
 
 class Consumer:
-    """One member of the group. run() returns after stop(), or once idle for policy.until_idle."""
+    """One member of the group. `run` returns after `stop`, or once idle for `until_idle`."""
 
     def __init__(
         self,
         policy: Policy,
-        open_source: Callable[
-            [Callable[[list[KafkaPartition]], None], Callable[[], None], Callable[[], None]], Source
-        ],
+        open_member: OpenMember,
         writers: Sequence[RetryingWriter],
         probe: Probe,
-        beats: Beats,
-        foresight: Foresight,
+        heartbeats: HeartbeatWriter,
+        forecaster: LossForecaster,
     ) -> None:
         self._policy = policy
-        self._writers = Writers(writers)
+        self._window = policy.window()
+        self._stopping = Event()
+        self._meter = RunMeter()
+        self._writers = WriterThreads(writers)
         self._topics = TopicWatch(policy.until_idle)
-        self._background = Background(probe, beats, foresight, self._writers.note)
         self._machine = StateMachine(policy.limits, policy.tolerance, lanes=len(writers))
         self._positions = self._machine.positions
-        self._window = policy.window()
-        self._stop = Event()
-        self._meter = Meter()
-        self._lows: dict[KafkaPartition, int] = {}
-        self._source = open_source(self._on_assigned, self._on_revoked, self._on_lost)
+        self._claimer = PartitionClaimer(
+            self._machine, self._writers, self._stopping, open_member, self._hand_over
+        )
+        self._member = self._claimer.member
+        self._periodic_work = PeriodicWork(
+            probe, heartbeats, forecaster, self._writers.submit_job, self._claimer.claim_again
+        )
+        # The first offset at the broker of partitions that were asked about since the last poll.
+        self._low_watermarks: dict[KafkaPartition, int] = {}
 
     def stop(self) -> None:
-        """Write what was read, and return from run(). Safe in a signal handler."""
-        self._stop.set()
+        """Write what was read, and return from `run`. Safe in a signal handler."""
+        self._stopping.set()
 
     @property
     def stopped(self) -> bool:
-        """Whether stop() was called."""
-        return self._stop.is_set()
+        """Whether `stop` was called."""
+        return self._stopping.is_set()
 
     def run(self) -> Totals:
-        """Consume until stopped. During outages of broker or database it waits.
+        """Consume until stopped. Waits during outages of the brokers and of the database.
 
         Raises:
-            RefusedError: the brokers do not accept the login, and never did.
-            NothingToReadError: only of a run with an end. The brokers have none of the topics, or
+            RefusedError: The brokers do not accept the login, and never did.
+            NothingToReadError: Only in a run with an end. The brokers have none of the topics, or
                 do not let the login read.
-            RefusedByDatabaseError: only of a run with an end. Rights, tables or the login
-                are wrong.
+            RefusedByDatabaseError: Only in a run with an end. Rights, tables or the login are
+                wrong.
         """
-        metrics.IN_FLIGHT_SECONDS.set_function(self._writers.oldest_seconds)
-        metrics.DATABASE_UP.set_function(self._writers.up)
-        metrics.LOGIN_REFUSED.labels("kafka").set_function(lambda: float(self._source.refused))
+        metrics.IN_FLIGHT_SECONDS.set_function(self._writers.get_oldest_age)
+        metrics.DATABASE_UP.set_function(self._writers.is_database_up)
+        metrics.LOGIN_REFUSED.labels("kafka").set_function(lambda: float(self._member.refused))
         try:
-            while not self._stop.is_set() and not self._idle_long_enough():
-                self._turn()
+            while not self._stopping.is_set() and not self._is_idle_long_enough():
+                self._run_once()
             self._meter.totals.halted = [
-                f"{topic}[{number}]" for topic, number in self._positions.halted()
+                f"{topic}[{number}]" for topic, number in self._positions.select_halted()
             ]
-            if not self._stop.is_set():
-                self._background.finish(self._source, self._positions)
+            if not self._stopping.is_set():
+                self._periodic_work.finish(self._member, self._positions)
             self._hand_over()
-            if not self._stop.is_set():
-                self._topics.end(self._source)
+            if not self._stopping.is_set():
+                self._topics.end(self._member)
         finally:
-            self._writers.abandon()
-            self._source.close()
-            self._background.close(END_SECONDS)
+            self._writers.abandon_waiting_work()
+            self._member.close()
+            self._periodic_work.close(END_SECONDS)
             self._writers.end(END_SECONDS)
         return self._meter.totals
 
-    def _turn(self) -> None:
-        """One turn: finish the batches that are written, launch the next, read messages."""
-        self._land()
+    def _run_once(self) -> None:
+        """Poll, decode, add to batches; write those that are due; commit those that are written."""
+        self._commit_written_batches()
         self._window = self._policy.window()
-        self._upkeep()
-        self._launch_all()
-        if self._machine.claim_due(time.monotonic()):
-            self._claim()
+        self._do_periodic_work()
+        self._write_due_batches()
+        self._claimer.claim_when_due()
+        messages = self._poll()
+        if self._add_all(messages):
+            self._advance_to_ends()
+
+    def _do_periodic_work(self) -> None:
+        metrics.TURN.set_to_current_time()
+        self._periodic_work.run_due_work(self._member, self._positions, self._window)
+
+    def _poll(self) -> list[Message]:
         writing = self._writers.writing
         timeout = POLL_WHILE_WRITING_SECONDS if writing else POLL_WHILE_IDLE_SECONDS
-        messages = self._source.poll(POLL_MESSAGES, timeout)
-        self._lows = {}
+        messages = self._member.poll(POLL_MESSAGES, timeout)
+        self._low_watermarks = {}
         if messages:
-            self._meter.begin()
-        if self._take_all(messages):
-            self._skip_to_ends()
+            self._meter.start_clocks()
+        return messages
 
-    def _upkeep(self) -> None:
-        """What is due in every turn, also while batch follows batch."""
-        metrics.TURN.set_to_current_time()
-        why = self._background.turn(self._source, self._positions, self._window)
-        if why is not None:
-            self._claim_again(why)
+    def _add_all(self, messages: list[Message]) -> bool:
+        """Decode messages and add them to batches, in chunks.
 
-    def _take_all(self, messages: list[Message]) -> bool:
-        """Take these messages. False: the rest is left, because the claims changed or the end has
-        come; the next claim reads it again."""
+        Returns:
+            False if the rest is left because the claims changed or the consumer must end. The next
+            claim reads it again.
+        """
         for start in range(0, len(messages), CHECK_EVERY_MESSAGES):
             generation = self._positions.generation
-            self._land()
-            if self._stop.is_set() or self._positions.generation != generation:
+            self._commit_written_batches()
+            if self._stopping.is_set() or self._positions.generation != generation:
                 return False
-            if not self._take_some(messages[start : start + CHECK_EVERY_MESSAGES]):
+            chunk = messages[start : start + CHECK_EVERY_MESSAGES]
+            if not self._add_chunk([decode_message(message, self._window) for message in chunk]):
                 return False
         return True
 
-    def _take_some(self, messages: list[Message]) -> bool:
-        machine, window = self._machine, self._window
+    def _add_chunk(self, chunk: list[DecodedMessage]) -> bool:
+        """Add decoded messages to batches. Return False as `_add_all` does."""
         generation = self._positions.generation
-        while messages:
-            low = self._lows.get((messages[0].topic, messages[0].partition))
-            taken, verdict = machine.take_run(messages, window, low)
-            if not taken:
-                taken, verdict = 1, machine.take(messages[0], window)
-            if verdict is not None and not self._act(verdict, messages[taken - 1]):
+        while chunk:
+            first = chunk[0].message
+            low = self._low_watermarks.get((first.topic, first.partition))
+            done, verdict = self._machine.admit(chunk, low)
+            next_message = chunk[done - 1 if done else 0].message
+            if verdict is not None and not self._act_on_verdict(verdict, next_message):
                 return False
             if self._positions.generation != generation:
                 return False
-            del messages[:taken]
+            del chunk[:done]
         return True
 
-    def _skip_to_ends(self) -> None:
-        """Advance partitions to their end over markers of transactions."""
-        for partition, end in self._source.ends().items():
-            verdict = self._machine.reach_end(partition, end)
-            if verdict is Verdict.GAP:
-                low = self._low_watermark(partition, end)
+    def _act_on_verdict(self, verdict: AdmissionVerdict, message: Message) -> bool:
+        """Do what the state machine asks for before the next message.
+
+        Args:
+            message: The one that halted its partition, or that was not admitted.
+
+        Returns:
+            False if reading stops until the next claim.
+        """
+        partition = (message.topic, message.partition)
+        if verdict is AdmissionVerdict.HALTED:
+            self._halt_partition(self._positions.claimed[partition])
+            return True
+        if verdict is AdmissionVerdict.FULL:
+            return self._make_room(self._machine.get_lane(partition))
+        if verdict is AdmissionVerdict.GAP:
+            return self._load_low_watermark(partition, message.offset) is not None
+        where = f"{message.topic}[{message.partition}]"
+        if verdict is AdmissionVerdict.CUT:
+            problem = "the log at the broker is not the one that was read"
+        else:
+            problem = "reading continued at an unexpected offset"
+        self._claimer.claim_again(f"{where}: {problem}; got offset {message.offset}")
+        return False
+
+    def _advance_to_ends(self) -> None:
+        """Advance partitions that were read to their end, over the markers of transactions."""
+        for partition, end in self._member.take_reached_ends().items():
+            verdict = self._machine.advance_to_end(partition, end)
+            if verdict is AdmissionVerdict.GAP:
+                low = self._load_low_watermark(partition, end)
                 if low is None:
                     return
-                verdict = self._machine.reach_end(partition, end, low)
+                verdict = self._machine.advance_to_end(partition, end, low)
             if verdict is not None:
-                self._claim_again(
-                    f"{partition[0]}[{partition[1]}] is another log: it ends at {end}"
+                topic, number = partition
+                self._claimer.claim_again(
+                    f"{topic}[{number}]: the log at the broker is not the one that was read; it"
+                    f" ends at offset {end}"
                 )
                 return
 
-    def _act(self, verdict: Verdict | None, message: Message) -> bool:
-        """Do what a verdict wants, until the message is taken. False: it is left."""
-        machine = self._machine
-        where = f"{message.topic}[{message.partition}]"
-        while verdict is not None:
-            low = None
-            if verdict is Verdict.HALTED:
-                self._halt(self._positions.claimed[message.topic, message.partition])
-                return True
-            if verdict in (Verdict.UNEXPECTED, Verdict.CUT):
-                why = "is another log" if verdict is Verdict.CUT else "continues at another offset"
-                self._claim_again(f"{where} {why}: it delivered offset {message.offset}")
-                return False
-            if verdict is Verdict.GAP:
-                low = self._low_watermark((message.topic, message.partition), message.offset)
-                if low is None:
-                    return False
-            elif not self._make_room(machine.lane((message.topic, message.partition))):
-                return False
-            verdict = machine.take(message, self._window, low)
-        return True
+    def _load_low_watermark(self, partition: KafkaPartition, offset: int) -> int | None:
+        """Return the first offset of a partition at the broker, asked for once in each poll.
 
-    def _low_watermark(self, partition: KafkaPartition, offset: int) -> int | None:
-        """The first offset of a partition at the broker, asked once for all messages of a poll.
-        offset: the one that came in place of the expected one. None: not known, or the end."""
-        if (low := self._lows.get(partition)) is None:
-            question = self._source.ask([partition])
-            while not question.wait(POLL_WHILE_IDLE_SECONDS):
-                if self._stop.is_set():
+        Args:
+            offset: The offset that came in place of the expected one.
+
+        Returns:
+            None if it is not known or the consumer must end; then everything is claimed again.
+        """
+        low = self._low_watermarks.get(partition)
+        if low is None:
+            request = self._member.ask_offsets([partition])
+            while not request.wait(POLL_WHILE_IDLE_SECONDS):
+                if self._stopping.is_set():
                     return None
             try:
-                found = [low for low, _ in question.answer().values()]
+                low_watermarks = [first for first, _ in request.get_answer().values()]
             except Unreachable as error:
-                self._claim_again(f"the brokers do not answer: {error}")
+                self._claimer.claim_again(f"the brokers do not answer: {error}")
                 return None
-            if not found:
-                self._claim_again(f"{partition[0]} is not there any more")
+            if not low_watermarks:
+                self._claimer.claim_again(f"topic {partition[0]} does not exist any more")
                 return None
-            low = self._lows[partition] = found[0]
+            low = self._low_watermarks[partition] = low_watermarks[0]
         expected = self._positions.claimed[partition].expected
         if low > expected:
             logger.error(
                 "%s[%d]: the broker deleted offsets %d to %d before they were read",
-                *(*partition, expected, min(low, offset) - 1),
+                *partition,
+                expected,
+                min(low, offset) - 1,
             )
         return low
 
-    def _halt(self, claimed: ClaimedPartition) -> None:
+    def _halt_partition(self, claimed: ClaimedPartition) -> None:
         """Stop reading a partition that has too many bad messages."""
         topic, number = claimed.claim.source.kafka
-        why = claimed.halted or ""
-        logger.error("%s[%d] is halted at offset %d: %s", topic, number, claimed.expected, why)
-        self._source.pause([(topic, number)])
-        self._background.record_halts(self._positions)
+        reason = claimed.halted or ""
+        logger.error("%s[%d] is halted at offset %d: %s", topic, number, claimed.expected, reason)
+        self._member.pause([(topic, number)])
+        self._periodic_work.record_halts(self._positions)
 
-    def _launch_all(self) -> None:
-        while (lane := self._machine.due(time.monotonic())) is not None:
-            self._launch(lane)
+    def _write_due_batches(self) -> None:
+        while (lane := self._machine.choose_due_lane(time.monotonic())) is not None:
+            self._write_batch(lane)
 
-    def _launch(self, lane: Lane) -> None:
+    def _write_batch(self, lane: Lane) -> None:
         """Give the filled batch of a lane to its writer."""
         flight = self._machine.launch(lane, time.monotonic())
-        high = {source: self._source.high_watermark(source.kafka) for source in flight.claims}
+        high = {source: self._member.get_high_watermark(source.kafka) for source in flight.claims}
         self._writers.write(lane.number, flight, high)
 
-    def _land(self) -> None:
-        """Finish the batches in flight that are written."""
-        for number in self._writers.done():
-            self._land_one(self._machine.lanes[number])
+    def _commit_written_batches(self) -> None:
+        """Commit the offsets of the batches that are written."""
+        for number in self._writers.list_done():
+            self._commit_batch(self._machine.lanes[number])
 
-    def _land_one(self, lane: Lane) -> None:
-        """Finish the batch of a lane; what is due now is launched first."""
+    def _commit_batch(self, lane: Lane) -> None:
+        """Commit the offsets of a lane's written batch. Due batches go to their writers first."""
         try:
-            written = self._writers.result(lane.number)
-        except Fenced:
-            self._machine.fenced(lane, time.monotonic())
-            self._stop_reading("another consumer moved the ledger")
+            written = self._writers.take_result(lane.number)
+        except FencedError:
+            self._machine.handle_fenced(lane, time.monotonic())
+            self._claimer.stop_reading("another consumer moved the ledger")
             return
-        except Abandoned:
-            self._machine.abandoned(lane, time.monotonic())
+        except AbandonedError:
+            self._machine.handle_abandoned(lane, time.monotonic())
             return
-        flight = self._machine.landed(lane)
+        flight = self._machine.take_written_flight(lane)
         lane.remember(written.fingerprints)
-        self._launch_all()
-        self._meter.batch_written(flight.batch, written)
+        self._write_due_batches()
+        self._meter.count_written_batch(flight.batch, written)
         for claimed in self._machine.judge(written.rejects):
-            self._halt(claimed)
-        self._source.commit(self._machine.ends(flight))
+            self._halt_partition(claimed)
+        self._member.commit(self._machine.get_commit_offsets(flight))
         flight.batch.clear()
 
     def _make_room(self, lane: Lane) -> bool:
-        """Wait until the filling batch of a lane can go; after a while reading is paused and
-        polling goes on. False: the claims changed, or the end has come."""
+        """Wait until the filling batch of a lane can go to its writer.
+
+        After PAUSE_AFTER_SECONDS reading is paused and polling goes on.
+
+        Returns:
+            False if the claims changed, or the consumer must end.
+        """
         if lane.ready:
-            self._launch(lane)
+            self._write_batch(lane)
             return True
         lane.filling.arrange()
         generation = self._positions.generation
         until = time.monotonic() + PAUSE_AFTER_SECONDS
         flight = lane.flight  # the next one may be launched as soon as this one is written
         while lane.flight is flight and self._writers.wait_for_one(until - time.monotonic()):
-            self._land()
+            self._commit_written_batches()
         if lane.flight is flight:
-            self._wait_paused(lane)
-        return self._positions.generation == generation and not self._stop.is_set()
+            self._wait_while_paused(lane)
+        return self._positions.generation == generation and not self._stopping.is_set()
 
-    def _wait_paused(self, lane: Lane) -> None:
-        self._source.pause(self._machine.pause())
+    def _wait_while_paused(self, lane: Lane) -> None:
+        self._member.pause(self._machine.pause())
         metrics.PAUSED.set(1)
         flight = lane.flight
-        while self._machine.paused and lane.flight is flight and not self._stop.is_set():
-            self._upkeep()
-            for message in self._source.poll(1, POLL_WHILE_IDLE_SECONDS):
+        while self._machine.paused and lane.flight is flight and not self._stopping.is_set():
+            self._do_periodic_work()
+            for message in self._member.poll(1, POLL_WHILE_IDLE_SECONDS):
                 # Paused partitions deliver nothing. If one does, the ledger knows where to go on.
-                self._act(self._machine.take(message, self._window), message)
-            self._land()
-            self._launch_all()
-        self._source.resume(self._machine.resume())
+                self._add_chunk([decode_message(message, self._window)])
+            self._commit_written_batches()
+            self._write_due_batches()
+        self._member.resume(self._machine.resume())
         metrics.PAUSED.set(0)
 
-    def _claim(self) -> None:
-        """Ask the ledger from which offset to read each assigned partition, and start there."""
-        generation = self._positions.generation
-        question = self._source.ask(self._positions.assigned or [])
-        if not self._wait(question.wait, generation):
-            return
-        try:
-            bounds = question.answer()
-        except Unreachable as error:
-            logger.warning("waiting for Kafka: %s", error)
-            self._machine.release(time.monotonic() + CLAIM_AFTER_UNREACHABLE_SECONDS)
-            return
-        suspects, cut = self._positions.suspects, self._positions.cut
-        wanted = {
-            source: (low, end if source.kafka in suspects else None)
-            for source, (low, end) in bounds.items()
-        }
-        claims = self._writers.claim(wanted, frozenset(cut))
-        if not self._wait(claims.done, generation):
-            return
-        self._machine.grant(claims.result(), time.monotonic())
-        self._source.start(self._positions.starts())
-        self._source.pause(self._positions.halted())
-        logger.info("reading %d partitions", len(self._positions.claimed))
-
-    def _wait(self, done: Callable[[], bool], generation: int) -> bool:
-        """Wait, and stay in the group meanwhile: no partition is read, only callbacks run. False:
-        what is claimed changed, or the end has come."""
-        while not done() and not self._stop.is_set():
-            metrics.TURN.set_to_current_time()
-            self._source.poll(1, POLL_WHILE_WRITING_SECONDS)
-            if self._positions.generation != generation:
-                # A claim that is on its way must not fence the next owner later.
-                self._writers.abandon()
-        return self._positions.generation == generation and not self._stop.is_set()
-
-    def _on_assigned(self, partitions: list[KafkaPartition]) -> None:
-        self._machine.assign(partitions, time.monotonic())
-
-    def _on_revoked(self) -> None:
-        """Still ours: write and commit what was read, unless the database is not available."""
-        self._hand_over()
-        self._machine.revoke()
-
-    def _on_lost(self) -> None:
-        """Not ours any more: the database would refuse what was read."""
-        self._writers.abandon()
-        self._machine.revoke()
-
     def _hand_over(self) -> None:
-        """Write what was read within HAND_OVER_SECONDS. Else the next consumer does."""
+        """Write what was read within HAND_OVER_SECONDS. The next consumer reads the rest again."""
         until = time.monotonic() + HAND_OVER_SECONDS
         for _ in range(2):
             if not self._writers.wait_for_all(until - time.monotonic()):
-                self._writers.abandon()
+                self._writers.abandon_waiting_work()
                 break
-            self._land()
+            self._commit_written_batches()
             for lane in self._machine.lanes:
                 if lane.ready:
-                    self._launch(lane)
+                    self._write_batch(lane)
 
-    def _claim_again(self, why: str) -> None:
-        """Forget what is not written and claim again: the ledger knows where to go on."""
-        self._machine.release(time.monotonic())
-        self._stop_reading(why)
-
-    def _stop_reading(self, why: str) -> None:
-        logger.warning("claiming all partitions again: %s", why)
-        self._writers.abandon()
-        self._source.start({})
-
-    def _idle_long_enough(self) -> bool:
+    def _is_idle_long_enough(self) -> bool:
         limit, now = self._policy.until_idle, time.monotonic()
-        self._topics.turn(self._source, assigned=self._positions.assigned is not None, now=now)
+        self._topics.check(self._member, assigned=self._positions.assigned is not None, now=now)
         if limit is None:
             return False
-        since = self._machine.idle_since()
+        since = self._machine.get_idle_start()
         return since is not None and now - since >= limit

@@ -1,5 +1,7 @@
-"""The partitions that the group assigned, those that the ledger let us claim, and the offset that
-comes next in each. Pure: the time is passed in, in seconds."""
+"""The partitions that are assigned and claimed, and the next offset of each.
+
+Pure: times are passed in, in seconds.
+"""
 
 from collections import deque
 from collections.abc import Collection, Iterable, Mapping
@@ -12,7 +14,7 @@ from ingest.store.batch import Claim
 
 @dataclass(frozen=True, slots=True)
 class Tolerance:
-    """The limits: `consecutive` bad messages in a row, or `ratio` of the last `window` messages."""
+    """How many bad messages are tolerated: in a row, or as a share of the last `window` ones."""
 
     consecutive: int
     ratio: float
@@ -21,7 +23,7 @@ class Tolerance:
 
 @dataclass(slots=True)
 class Breaker:
-    """The last messages of one partition, good and bad."""
+    """Counts the good and bad ones among the last messages of a partition."""
 
     tolerance: Tolerance
     _recent: deque[bool] = field(default_factory=deque)
@@ -37,7 +39,7 @@ class Breaker:
             self._bad -= self._recent.popleft()
 
     def note_good(self, count: int) -> None:
-        """Count good messages. None of them trips the breaker."""
+        """Count `count` good messages."""
         if not count:
             return
         recent = self._recent
@@ -46,8 +48,8 @@ class Breaker:
         for _ in range(len(recent) - self.tolerance.window):
             self._bad -= recent.popleft()
 
-    def tripped(self) -> str | None:
-        """Why reading must stop; None if it may continue."""
+    def explain_trip(self) -> str | None:
+        """Return why reading must stop, or None if it may continue."""
         if self._row >= self.tolerance.consecutive:
             return f"{self._row} bad messages in a row"
         full = len(self._recent) >= self.tolerance.window
@@ -58,43 +60,39 @@ class Breaker:
 
 @dataclass(slots=True)
 class ClaimedPartition:
-    """A partition that we may write. expected: its next offset. last: the message before it, which
-    must come first, and no other before the expected one: otherwise the log is not the one that was
-    read. None once the expected one came. found: it came. halted: why its reading has stopped.
-    lane: the number of the lane whose batches have its messages."""
+    """A partition that this consumer may write."""
 
     claim: Claim
-    expected: int
+    expected: int  # the next offset
     breaker: Breaker
+    # The message before the expected one. The log delivers it first, or it is another log. None
+    # once the expected message came.
     last: LastMessage | None = None
-    found: bool = False
-    halted: str | None = None
-    lane: int = 0
+    found: bool = False  # `last` was delivered
+    halted: str | None = None  # why its reading has stopped
+    lane: int = 0  # the number of the lane whose batches have its messages
 
 
 @dataclass(slots=True)
 class Positions:
-    """First the group assigns partitions, then the ledger lets us claim them. assigned: None before
-    the group has assigned any, and after it has revoked them. claim_at: when to claim; None if
-    there is nothing to claim. generation: changes whenever `claimed` changes. suspects: partitions
-    whose log may have been truncated. cut: those whose log is not the one that was read."""
+    """The partitions of a consumer: first the group assigns them, then the ledger grants claims."""
 
     claimed: dict[KafkaPartition, ClaimedPartition] = field(default_factory=dict)
-    assigned: list[KafkaPartition] | None = None
-    claim_at: float | None = None
-    generation: int = 0
-    suspects: set[KafkaPartition] = field(default_factory=set)
-    cut: set[TopicPartition] = field(default_factory=set)
+    assigned: list[KafkaPartition] | None = None  # None before the group assigned any
+    claim_at: float | None = None  # when to claim; None if there is nothing to claim
+    generation: int = 0  # changes whenever `claimed` changes
+    suspects: set[KafkaPartition] = field(default_factory=set)  # the log may have been truncated
+    cut: set[TopicPartition] = field(default_factory=set)  # the log is not the one that was read
 
     def assign(self, partitions: list[KafkaPartition], now: float) -> None:
-        """The group assigned these. They are due to be claimed."""
+        """Note the partitions that the group assigned. They are due to be claimed."""
         self.claimed = {}
         self.assigned = partitions
         self.claim_at = now
         self.generation += 1
 
     def grant(self, claims: Iterable[Claim], tolerance: Tolerance) -> None:
-        """The ledger granted these claims."""
+        """Note the claims that the ledger granted."""
         self.claimed = {
             claim.source.kafka: ClaimedPartition(
                 claim,
@@ -110,57 +108,72 @@ class Positions:
         self.generation += 1
 
     def revoke(self) -> None:
-        """The group took everything away."""
+        """Note that the group took all partitions away."""
         self.claimed, self.assigned, self.claim_at = {}, None, None
         self.generation += 1
 
     def release(self, claim_at: float) -> None:
-        """Give up all claims, and claim what is assigned again at this time."""
+        """Give up all claims, and claim the assigned partitions again at `claim_at`."""
         self.claimed = {}
         self.claim_at = None if self.assigned is None else claim_at
         self.generation += 1
 
-    def claim_due(self, now: float) -> bool:
+    def is_claim_due(self, now: float) -> bool:
         return self.claim_at is not None and now >= self.claim_at
 
     @property
     def settled(self) -> bool:
-        """All that the group assigned is claimed."""
+        """Whether everything that the group assigned is claimed."""
         return self.assigned is not None and self.claim_at is None
 
-    def reading(self) -> list[KafkaPartition]:
-        """The claimed partitions that are not halted."""
-        return [name for name, each in self.claimed.items() if each.halted is None]
+    def list_reading(self) -> list[KafkaPartition]:
+        """Return the claimed partitions that are not halted."""
+        return [name for name, partition in self.claimed.items() if partition.halted is None]
 
-    def halted(self) -> dict[KafkaPartition, ClaimedPartition]:
-        """The claimed partitions that are halted."""
-        return {name: each for name, each in self.claimed.items() if each.halted is not None}
-
-    def starts(self) -> dict[KafkaPartition, int]:
-        """The offset from which to read each claimed partition."""
+    def select_halted(self) -> dict[KafkaPartition, ClaimedPartition]:
+        """Return the claimed partitions that are halted."""
         return {
-            name: each.expected if each.last is None else each.last.offset
-            for name, each in self.claimed.items()
+            name: partition
+            for name, partition in self.claimed.items()
+            if partition.halted is not None
+        }
+
+    def get_start_offsets(self) -> dict[KafkaPartition, int]:
+        """Return the offset from which to read each claimed partition."""
+        return {
+            name: partition.expected if partition.last is None else partition.last.offset
+            for name, partition in self.claimed.items()
         }
 
 
-class Standstill:
-    """seconds: how long nothing may come."""
+class StandstillTimer:
+    """Notices a client that delivers nothing although partitions have more.
+
+    Args:
+        seconds: How long nothing may come. Doubles after each time, until something comes.
+    """
 
     def __init__(self, seconds: float) -> None:
         self._seconds = self._wait = seconds
         self._positions: Mapping[KafkaPartition, int] = {}
         self._since: float | None = None
 
-    def noticed(
+    def note_positions(
         self,
         now: float,
         positions: Mapping[KafkaPartition, int],
         behind: Collection[KafkaPartition],
     ) -> bool:
-        """Whether the client should be replaced: a whole wait no position moved. positions: next
-        offsets. behind: the partitions that have more than was delivered."""
-        moved = any(self._positions.get(each, at) != at for each, at in positions.items())
+        """Note the positions and return whether the client should be replaced.
+
+        Args:
+            positions: The next offset of each partition.
+            behind: The partitions that have more than was delivered.
+        """
+        moved = any(
+            self._positions.get(partition, position) != position
+            for partition, position in positions.items()
+        )
         self._positions = dict(positions)
         if moved:
             self._wait = self._seconds

@@ -1,43 +1,49 @@
-"""Notes which topics do not exist: such a topic holds nothing back."""
+"""Records which topics do not exist: such a topic holds nothing back."""
 
 import time
 from typing import Final
 
 from history.entities import BY_TOPIC
-from ingest.consumer.heartbeats import Beats
+from ingest.consumer.heartbeat_writer import HeartbeatWriter
 from ingest.source.brokers import TopicRequest
-from ingest.source.kafka import Source
+from ingest.source.kafka import GroupMember
 
 ASK_SECONDS: Final = 10.0
 
 
 class TopicCensus:
-    """Asks the brokers again and again which topics of the declared kinds exist, also those that
-    another consumer reads. Called by the consumer's loop; only finish() waits."""
+    """Asks the brokers again and again which topics of the declared kinds exist.
 
-    def __init__(self, beats: Beats) -> None:
-        self._beats = beats
+    It asks for the topics that other consumers read, too. The consumer's loop calls it; only
+    `finish` waits.
+    """
+
+    def __init__(self, heartbeats: HeartbeatWriter) -> None:
+        self._heartbeats = heartbeats
         self._due = 0.0
-        self._asked: TopicRequest | None = None
+        self._request: TopicRequest | None = None
 
-    def turn(self, source: Source) -> None:
-        """Note the answer that has come, and ask again if that is due."""
-        if self._asked is not None and self._asked.wait():
-            self._note(self._asked)
-            self._asked = None
-        if self._asked is None and time.monotonic() >= self._due:
+    def ask_when_due(self, member: GroupMember) -> None:
+        """Record the answer that has come, and ask again if that is due."""
+        if self._request is not None and self._request.wait():
+            self._submit_answer(self._request)
+            self._request = None
+        if self._request is None and time.monotonic() >= self._due:
             self._due = time.monotonic() + ASK_SECONDS
-            self._asked = source.ask_topics(BY_TOPIC)
+            self._request = member.ask_topics(BY_TOPIC)
 
-    def finish(self, source: Source, seconds: float) -> None:
-        """Ask a last time, and wait for the answer: nobody may ask before the next run."""
-        asked = source.ask_topics(BY_TOPIC)
-        if asked.wait(seconds):
-            self._note(asked)
+    def finish(self, member: GroupMember, seconds: float) -> None:
+        """Ask a last time and wait for the answer: no consumer may ask before the next run."""
+        request = member.ask_topics(BY_TOPIC)
+        if request.wait(seconds):
+            self._submit_answer(request)
 
-    def _note(self, asked: TopicRequest) -> None:
-        """Have the ledger know the answer. One that knows none of the topics says nothing: it may
-        come from a broker that has just started, or from another cluster."""
-        states = asked.get_states()
+    def _submit_answer(self, request: TopicRequest) -> None:
+        """Have the answer written to the ledger, unless the brokers know none of the topics.
+
+        Such an answer says nothing: it may come from a broker that has just started, or from
+        another cluster.
+        """
+        states = request.get_states()
         if states.existing:
-            self._beats.note_topics(states.existing, states.missing, asked.asked_at)
+            self._heartbeats.submit_topics(states.existing, states.missing, request.asked_at)

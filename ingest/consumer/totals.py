@@ -1,4 +1,4 @@
-"""Counts what a run of the consumer did: in its totals, and as Prometheus metrics."""
+"""Counts what a run of the consumer did, in totals and as Prometheus metrics."""
 
 import time
 from collections import Counter
@@ -8,9 +8,9 @@ from operator import attrgetter
 
 from ingest import metrics
 from ingest.store.batch import Batch
-from ingest.store.transaction import Written
+from ingest.store.transaction import WriteResult
 
-# Whoever sends messages chooses these names: their number must not grow without a limit.
+# The senders of messages choose the names of services, so their number must be limited.
 MOST_CLIENTS, OTHER_CLIENTS = 50, "other"
 _CLIENTS: set[str] = set()
 _CLIENT_ID = attrgetter("record.client_id")
@@ -18,9 +18,7 @@ _CLIENT_ID = attrgetter("record.client_id")
 
 @dataclass(slots=True)
 class Totals:
-    """The counts of one run, in messages. active_seconds, cpu_seconds: wall clock and CPU time of
-    this process from the first message read to the last batch written. halted: the partitions that
-    were not read to their end because too many messages are bad."""
+    """The counts of one run, in messages."""
 
     read: int = 0
     stored: int = 0
@@ -29,24 +27,25 @@ class Totals:
     quarantined: int = 0
     batches: int = 0
     largest_batch: int = 0
+    # From the first message read to the last batch written, by the wall clock and in CPU time.
     active_seconds: float = 0.0
     cpu_seconds: float = 0.0
-    halted: list[str] = field(default_factory=list)
+    halted: list[str] = field(default_factory=list)  # not read to the end: too many bad messages
 
 
-class Meter:
+class RunMeter:
     """Updates the totals and the metrics."""
 
     def __init__(self) -> None:
         self.totals = Totals()
         self._began: tuple[float, float] | None = None
 
-    def begin(self) -> None:
-        """Messages were read. The first call starts the clocks."""
+    def start_clocks(self) -> None:
+        """Start the clocks at the first message."""
         if self._began is None:
             self._began = (time.monotonic(), time.process_time())
 
-    def batch_written(self, batch: Batch, written: Written) -> None:
+    def count_written_batch(self, batch: Batch, written: WriteResult) -> None:
         """Count a batch that is in the database."""
         totals = self.totals
         for source, progress in batch.progress.items():
@@ -56,10 +55,10 @@ class Meter:
                 "expired": progress.expired,
             }
             counts["quarantined"] = progress.read - sum(counts.values())
-            for became, count in counts.items():
-                setattr(totals, became, getattr(totals, became) + count)
+            for outcome, count in counts.items():
+                setattr(totals, outcome, getattr(totals, outcome) + count)
                 if count:
-                    metrics.MESSAGES.labels(source.topic, became).inc(count)
+                    metrics.MESSAGES.labels(source.topic, outcome).inc(count)
         totals.read += batch.messages
         totals.batches += 1
         if self._began is not None:
@@ -69,13 +68,13 @@ class Meter:
         totals.largest_batch = max(totals.largest_batch, batch.messages)
         clients = Counter(map(_CLIENT_ID, chain.from_iterable(batch.rows.values())))
         for client_id, count in clients.items():
-            metrics.CLIENTS.labels(_label(client_id)).inc(count)
+            metrics.CLIENTS.labels(_choose_client_label(client_id)).inc(count)
         for reject in (*batch.rejects, *written.rejects):
             metrics.REJECTS.labels(reject.message.topic, str(reject.reason)).inc()
 
 
-def _label(client_id: str) -> str:
-    """The value of the label `client`: the first services that this process sees have their own."""
+def _choose_client_label(client_id: str) -> str:
+    """Return the value of the label `client`: the first services that are seen keep their name."""
     if client_id in _CLIENTS:
         return client_id
     if len(_CLIENTS) >= MOST_CLIENTS:

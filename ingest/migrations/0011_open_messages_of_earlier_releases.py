@@ -9,7 +9,7 @@ def fill(apps, schema_editor):
     """Fill ROWS rows at a time: each may hold a large message."""
     from ingest.source.message import Message
     from ingest.source.names import read_place
-    from ingest.store.rejects import from_json
+    from ingest.store.rejects import headers_from_json
 
     rows = apps.get_model("ingest", "Quarantined").objects.using(schema_editor.connection.alias)
     found, after = ROWS, 0
@@ -20,7 +20,7 @@ def fill(apps, schema_editor):
             found, after = found + 1, row.id
             key, value = (each if each is None else bytes(each) for each in (row.key, row.value))
             message = Message(
-                row.topic, row.partition, row.offset, -1, key, value, from_json(row.headers)
+                row.topic, row.partition, row.offset, -1, key, value, headers_from_json(row.headers)
             )
             application, made_at = read_place(message)
             if application or made_at:

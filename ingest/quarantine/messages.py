@@ -13,14 +13,14 @@ from psycopg.rows import namedtuple_row
 
 from history.daily.window import Window
 from ingest.source.message import Message
-from ingest.source.names import named, read_place
+from ingest.source.names import identify_message, read_place
 from ingest.store import missing_days, rejects, session
 from ingest.store.batch import EntityDay
 from ingest.store.ledger import Connection
-from ingest.store.missing_days import Refusal
-from ingest.store.outside import MissingDaysError, Result, store
+from ingest.store.missing_days import DayRefusal
 from ingest.store.rejects import FIRST_PAUSE_SECONDS
-from ingest.store.sqlstate import missing_partition
+from ingest.store.retry_store import MessageOutcome, MissingDaysError, store_messages
+from ingest.store.sqlstate import is_missing_partition
 
 MAX_ATTEMPTS = 10
 LONGEST_PAUSE_SECONDS = 86_400
@@ -130,7 +130,7 @@ def postpone(connection: Connection, locked: LockedMessage, reason: str, detail:
     """Record why the message is still bad, which version it is, and when to retry; returns the new
     status. Why it came into quarantine, and which version it was found to be, stays known."""
     attempts = locked.attempts + 1
-    names, where = named(locked.message), read_place(locked.message)
+    names, where = identify_message(locked.message), read_place(locked.message)
     status = "failed" if attempts >= MAX_ATTEMPTS else "retrying"
     pause = min(FIRST_PAUSE_SECONDS * 2**attempts, LONGEST_PAUSE_SECONDS)
     connection.execute(
@@ -140,7 +140,7 @@ def postpone(connection: Connection, locked: LockedMessage, reason: str, detail:
             "status": status,
             "attempts": attempts,
             "reason": reason,
-            "detail": rejects.storable_text(detail),
+            "detail": rejects.escape_unstorable(detail),
             "pause": None if status == "failed" else pause,
             "entity": names.entity,
             "entity_id": names.id,
@@ -184,7 +184,7 @@ def _where(selection: Selection) -> tuple[str, list[Any]]:
 
 
 def _locked_message(row: Any) -> LockedMessage:
-    given = rejects.from_json(row.headers)
+    given = rejects.headers_from_json(row.headers)
     stamp = -1 if row.timestamp is None else int(row.timestamp.timestamp() * 1000)
     message = Message(row.topic, row.partition, row.offset, stamp, row.key, row.value, given)
     return LockedMessage(row.id, row.topic_id, row.attempts, message)
@@ -260,23 +260,23 @@ def retry(
     with another writer. Yields the outcomes of each transaction: `stored`, `repeated`, `expired`,
     or the new status (`retrying`, `failed`). connection: in autocommit mode. window: asked each
     time. Raises psycopg.Error; what was yielded is committed."""
-    refused: dict[EntityDay, Refusal] = {}
+    refused: dict[EntityDay, DayRefusal] = {}
     after = conflicts = 0
     while True:
         current = window()
         try:
             with connection.transaction():
-                session.begin(connection)
+                session.apply_settings_on_nodes(connection)
                 locked = lock(connection, selection, MESSAGES_PER_TRANSACTION, after)
                 messages = [each.message for each in locked]
-                results = store(connection, messages, current, refused)
+                results = store_messages(connection, messages, current, refused)
                 outcomes = _settle(connection, locked, results)
         except MissingDaysError as missing:
             # Outside of the transaction, and in the window of now: midnight may have passed.
-            refused |= missing_days.create(connection, missing.days, window())
+            refused |= missing_days.create_partitions(connection, missing.days, window())
         except (errors.CheckViolation, errors.DeadlockDetected) as error:
             conflicts += 1
-            passes = isinstance(error, errors.DeadlockDetected) or missing_partition(error)
+            passes = isinstance(error, errors.DeadlockDetected) or is_missing_partition(error)
             if conflicts == CONFLICT_ATTEMPTS or not passes:
                 raise
             time.sleep(random.uniform(0.05, 0.5))  # noqa: S311 - spread, not secrecy
@@ -288,7 +288,7 @@ def retry(
 
 
 def _settle(
-    connection: Connection, locked: Iterable[LockedMessage], results: Iterable[Result]
+    connection: Connection, locked: Iterable[LockedMessage], results: Iterable[MessageOutcome]
 ) -> Counter[str]:
     """What became of the messages. The ledger is updated last, in the order of its partitions."""
     of_message = {id(each.message): each for each in locked}

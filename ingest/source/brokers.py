@@ -12,13 +12,13 @@ import confluent_kafka as ck
 from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]
 
 from ingest.source.client import (
-    COMMON,
+    COMMON_CONFIG,
     TIMEOUT_SECONDS,
     Config,
-    Heard,
+    ConnectionStatus,
     Unreachable,
     client_logger,
-    made,
+    create_client,
 )
 from ingest.source.message import KafkaPartition, TopicPartition
 
@@ -30,25 +30,24 @@ LATEST = OffsetSpec.latest()  # type: ignore[no-untyped-call]
 LEADERS_KNOWN_SECONDS = 300.0
 LEADERS_TIMEOUT_SECONDS = 1.0
 
-# The first offset of a partition at the broker and its end offset.
+# The first offset of a partition at the broker, and its end offset.
 Bounds = tuple[int, int]
-# Answers by topic or by partition.
+# Futures by topic or by partition.
 Futures = Mapping[Any, Future[Any]]
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
-    """What the brokers answered to one question. asked_at: the time.monotonic() before it. ids: of
-    existing topics, may be "". ends: of the partitions whose leader answered."""
+class BrokerSnapshot:
+    """The topic ids and end offsets that the brokers answered to one request."""
 
-    asked_at: float
-    ids: Mapping[str, str]
-    ends: Mapping[KafkaPartition, int]
+    asked_at: float  # time.monotonic() before the request
+    ids: Mapping[str, str]  # of the topics that exist; "" where the broker has no topic ids
+    ends: Mapping[KafkaPartition, int]  # of the partitions whose leader answered
 
 
 @dataclass(frozen=True, slots=True)
 class TopicStates:
-    """What the brokers say of topics. A topic is in none of these where nobody answered."""
+    """What the brokers say of topics. A topic is in none of the tuples if no broker answered."""
 
     existing: tuple[str, ...]
     missing: tuple[str, ...]
@@ -63,12 +62,12 @@ class TopicRequest:
         self._futures = futures
 
     def wait(self, seconds: float = 0) -> bool:
-        """Wait up to `seconds` for the answer, and return whether it is there."""
+        """Wait for the answer. Return False if it did not come in this time."""
         return not wait(self._futures.values(), seconds).not_done
 
     def get_states(self) -> TopicStates:
         """Return what the brokers answered."""
-        codes = {topic: _error_code(future) for topic, future in self._futures.items()}
+        codes = {topic: _get_error_code(future) for topic, future in self._futures.items()}
         existing, missing, denied = (
             tuple(topic for topic, code in codes.items() if code == wanted_code)
             for wanted_code in (None, _MISSING, _DENIED)
@@ -76,40 +75,44 @@ class TopicRequest:
         return TopicStates(existing, missing, denied)
 
 
-class Question:
-    """The question for ids and offsets of partitions. The answer may still be on its way."""
+class OffsetRequest:
+    """A request for topic ids and offsets of partitions, whose answer may still be on its way."""
 
     def __init__(self, ids: Futures, low: Futures, end: Futures) -> None:
         self._ids, self._low, self._end = ids, low, end
 
     def wait(self, seconds: float = 0) -> bool:
-        """Wait up to this long for the answer. Whether it is there."""
-        asked = (*self._ids.values(), *self._low.values(), *self._end.values())
-        return not wait(asked, seconds).not_done
+        """Wait up to `seconds` for the answer, and return whether it is there."""
+        futures = (*self._ids.values(), *self._low.values(), *self._end.values())
+        return not wait(futures, seconds).not_done
 
-    def answer(self) -> dict[TopicPartition, Bounds]:
-        """The partitions that exist, with a topic id or "". Raises Unreachable."""
-        ids = _topic_ids(self._ids)
+    def get_answer(self) -> dict[TopicPartition, Bounds]:
+        """Return the bounds of the partitions that exist. Raises Unreachable."""
+        ids = _collect_topic_ids(self._ids)
         return {
             TopicPartition(topic, ids[topic], number): (
-                _offset(self._low[topic, number]),
-                _offset(self._end[topic, number]),
+                _read_offset(self._low[topic, number]),
+                _read_offset(self._end[topic, number]),
             )
             for topic, number in self._low
             if topic in ids
         }
 
-    def look(self, asked_at: float) -> Look | None:
-        """The same as a Look; None if nobody answered. asked_at: see there."""
+    def get_snapshot(self, asked_at: float) -> BrokerSnapshot | None:
+        """Return the answer as a snapshot, or None if no broker answered."""
         try:
-            ids = _topic_ids(self._ids)
+            ids = _collect_topic_ids(self._ids)
         except Unreachable:
             return None
-        return Look(asked_at, ids, _known_offsets(self._end)) if ids else None
+        return BrokerSnapshot(asked_at, ids, _collect_known_offsets(self._end)) if ids else None
 
-    def known(self) -> dict[TopicPartition, Bounds]:
-        """The same of the partitions whose leader has answered."""
-        ids, low, end = _topic_ids(self._ids), _known_offsets(self._low), _known_offsets(self._end)
+    def get_known_bounds(self) -> dict[TopicPartition, Bounds]:
+        """Return the bounds of the partitions whose leader has answered. Raises Unreachable."""
+        ids, low, end = (
+            _collect_topic_ids(self._ids),
+            _collect_known_offsets(self._low),
+            _collect_known_offsets(self._end),
+        )
         return {
             TopicPartition(topic, ids[topic], number): (low[topic, number], end[topic, number])
             for topic, number in self._low
@@ -118,94 +121,103 @@ class Question:
 
 
 class Brokers:
-    """The brokers, outside of any group. given: librdkafka settings, else WrongSettingError."""
+    """A client of the brokers outside any group.
 
-    def __init__(self, bootstrap: str, given: Mapping[str, str]) -> None:
-        self._settings: Config = {**COMMON, "bootstrap.servers": bootstrap, **given}
-        self._heard = Heard()
-        self._question = Question({}, {}, {})
+    Args:
+        overrides: Settings of librdkafka. WrongSettingError is raised for a wrong one.
+    """
+
+    def __init__(self, bootstrap: str, overrides: Mapping[str, str]) -> None:
+        self._settings: Config = {**COMMON_CONFIG, "bootstrap.servers": bootstrap, **overrides}
+        self._heard = ConnectionStatus()
+        self._question = OffsetRequest({}, {}, {})
         self._asked_at = 0.0
         self._leaders_until = 0.0
 
     @cached_property
     def _admin(self) -> AdminClient:
-        """Connected when it is needed: most runs of a consumer are too short for a forecast."""
-        return made(AdminClient, self._settings, self._heard)
+        """The admin client, connected when needed: most runs of a consumer never need it."""
+        return create_client(AdminClient, self._settings, self._heard)
 
-    def ask(self, partitions: Iterable[KafkaPartition]) -> Question:
-        """Ask for the ids and offsets of partitions."""
-        wanted = [*partitions]
-        low, end = self._offsets(wanted, EARLIEST), self._offsets(wanted, LATEST)
-        return Question(_ask_ids(self._admin, {topic for topic, _ in wanted}), low, end)
+    def ask(self, partitions: Iterable[KafkaPartition]) -> OffsetRequest:
+        """Ask for the topic ids and offsets of partitions. Never waits."""
+        requested = [*partitions]
+        low, end = self._ask_offsets(requested, EARLIEST), self._ask_offsets(requested, LATEST)
+        return OffsetRequest(_ask_ids(self._admin, {topic for topic, _ in requested}), low, end)
 
     def ask_topics(self, topics: Iterable[str]) -> TopicRequest:
-        """Ask which of these topics exist. Creates none. Never waits."""
+        """Ask which of the topics exist. Never waits, and creates none."""
         return TopicRequest(_ask_ids(self._admin, topics))
 
-    def partitions(self, topics: Iterable[str]) -> list[KafkaPartition]:
-        """The partitions of those topics that exist. Waits. Raises Unreachable."""
-        wanted = set(topics)
+    def list_partitions(self, topics: Iterable[str]) -> list[KafkaPartition]:
+        """Return the partitions of the topics that exist. Waits. Raises Unreachable."""
+        names = set(topics)
         try:
-            there = self._admin.list_topics(timeout=TIMEOUT_SECONDS).topics
+            existing = self._admin.list_topics(timeout=TIMEOUT_SECONDS).topics
         except ck.KafkaException as error:
-            raise self._heard.unreachable(self._admin, error) from error
-        known = [each for each in there.values() if each.topic in wanted]
-        return sorted((str(each.topic), int(n)) for each in known for n in each.partitions)
+            raise self._heard.make_unreachable_error(self._admin, error) from error
+        selected = [topic for topic in existing.values() if topic.topic in names]
+        return sorted((str(each.topic), int(n)) for each in selected for n in each.partitions)
 
-    def bounds(self, partitions: Iterable[KafkaPartition]) -> dict[TopicPartition, Bounds]:
-        """The ids and offsets of the partitions that exist and have a leader. Waits. Raises
-        Unreachable."""
-        wanted = set(partitions)
-        there = wanted & set(self.partitions({topic for topic, _ in wanted}))
-        question = self.ask(there)
+    def fetch_bounds(self, partitions: Iterable[KafkaPartition]) -> dict[TopicPartition, Bounds]:
+        """Return the bounds of the partitions that exist and have a leader. Waits.
+
+        Raises Unreachable.
+        """
+        requested = set(partitions)
+        existing = requested & set(self.list_partitions({topic for topic, _ in requested}))
+        question = self.ask(existing)
         if not question.wait(TIMEOUT_SECONDS):
             raise Unreachable(self._heard.why or f"no answer in {TIMEOUT_SECONDS:g} seconds")
-        found = question.known()
-        if there and not found:
-            question.answer()
-        return found
+        bounds = question.get_known_bounds()
+        if existing and not bounds:
+            question.get_answer()
+        return bounds
 
-    def look(self, partitions: Iterable[KafkaPartition]) -> Look | None:
-        """The answer to the previous call; None if it is still on its way, or nobody answered."""
+    def poll_snapshot(self, partitions: Iterable[KafkaPartition]) -> BrokerSnapshot | None:
+        """Return the answer to the previous call, or None if there is none yet; then ask again."""
         if not self._question.wait():
             return None
-        found = self._question.look(self._asked_at)
+        snapshot = self._question.get_snapshot(self._asked_at)
         self._asked_at, self._question = time.monotonic(), self.ask(partitions)
-        return found
+        return snapshot
 
-    def reachable(self, seconds: float) -> bool:
-        """Whether one of them answers within this time. Waits for it."""
+    def is_reachable(self, seconds: float) -> bool:
+        """Return whether a broker answers within `seconds`. Waits for it."""
         try:
             self._admin.list_topics(timeout=seconds)
         except ck.KafkaException:
             return False
         return True
 
-    def _offsets(self, partitions: Iterable[KafkaPartition], spec: OffsetSpec) -> Futures:
-        wanted = {ck.TopicPartition(*partition): spec for partition in partitions}
-        if not wanted:
+    def _ask_offsets(self, partitions: Iterable[KafkaPartition], spec: OffsetSpec) -> Futures:
+        specs = {ck.TopicPartition(*partition): spec for partition in partitions}
+        if not specs:
             return {}
         try:
-            self._know_leaders()
+            self._load_leaders()
         except ck.KafkaException as error:
-            return {(each.topic, each.partition): _failed(error) for each in wanted}
-        asked = self._admin.list_offsets(
-            wanted,
+            return {(each.topic, each.partition): _make_failed_future(error) for each in specs}
+        futures = self._admin.list_offsets(
+            specs,
             # The end as a consumer sees it: before the first transaction that is open.
             isolation_level=ck.IsolationLevel.READ_COMMITTED,
             request_timeout=TIMEOUT_SECONDS,
         )
-        return {(each.topic, each.partition): future for each, future in asked.items()}
+        return {(each.topic, each.partition): future for each, future in futures.items()}
 
-    def _know_leaders(self) -> None:
-        """librdkafka (2.16) looks for leaders that it does not know yet in the caller's thread and
-        in its own at once, and can crash there. So they are known before offsets are asked for."""
+    def _load_leaders(self) -> None:
+        """Load the leaders of all partitions before offsets are asked for.
+
+        librdkafka 2.16 looks for unknown leaders in the caller's thread and in its own at once, and
+        can crash there.
+        """
         if time.monotonic() > self._leaders_until:
             self._admin.list_topics(timeout=LEADERS_TIMEOUT_SECONDS)
             self._leaders_until = time.monotonic() + LEADERS_KNOWN_SECONDS
 
     def forget_stuck_group(self, group: str) -> None:
-        """Have the embedded broker delete a group. Other brokers never get this request."""
+        """Delete a group at the embedded broker. Other brokers never get this request."""
 
         def forget(described: Future[Any]) -> None:
             # The embedded broker's cluster id is its directory.
@@ -221,13 +233,13 @@ def _ask_ids(admin: AdminClient, topics: Iterable[str]) -> Futures:
     names = sorted(set(topics))
     if not names:
         return {}
-    asked: Futures = admin.describe_topics(
+    futures: Futures = admin.describe_topics(
         ck.TopicCollection(names), request_timeout=TIMEOUT_SECONDS
     )
-    return asked
+    return futures
 
 
-def _failed(error: ck.KafkaException) -> Future[Any]:
+def _make_failed_future(error: ck.KafkaException) -> Future[Any]:
     failed: Future[Any] = Future()
     failed.set_exception(error)
     return failed
@@ -237,17 +249,17 @@ _MISSING = ck.KafkaError.UNKNOWN_TOPIC_OR_PART
 _DENIED = ck.KafkaError.TOPIC_AUTHORIZATION_FAILED
 
 
-def _error_code(answer: Future[Any]) -> int | None:
-    """Return librdkafka's code of the error that a broker answered; None if it answered well."""
+def _get_error_code(answer: Future[Any]) -> int | None:
+    """Return librdkafka's code of the error that a broker answered, or None without an error."""
     error = answer.exception(0)
     if isinstance(error, ck.KafkaException):
         return int(error.args[0].code())
     return None if error is None else int(ck.KafkaError._FAIL)
 
 
-def _topic_ids(asked: Futures) -> dict[str, str]:
+def _collect_topic_ids(futures: Futures) -> dict[str, str]:
     ids: dict[str, str] = {}
-    for topic, future in asked.items():
+    for topic, future in futures.items():
         try:
             text = str(future.result(0).topic_id)
         except ck.KafkaException as error:
@@ -258,17 +270,17 @@ def _topic_ids(asked: Futures) -> dict[str, str]:
     return ids
 
 
-def _known_offsets(asked: Futures) -> dict[KafkaPartition, int]:
-    """Those that were answered."""
-    found = {}
-    for partition, future in asked.items():
+def _collect_known_offsets(futures: Futures) -> dict[KafkaPartition, int]:
+    """Return the offsets that were answered."""
+    offsets = {}
+    for partition, future in futures.items():
         with suppress(Unreachable):
-            found[partition] = _offset(future)
-    return found
+            offsets[partition] = _read_offset(future)
+    return offsets
 
 
-def _offset(asked: Future[Any]) -> int:
+def _read_offset(future: Future[Any]) -> int:
     try:
-        return int(asked.result(0).offset)
+        return int(future.result(0).offset)
     except ck.KafkaException as error:
         raise Unreachable(error) from error

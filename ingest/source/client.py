@@ -1,4 +1,4 @@
-"""What all clients of Kafka share: settings, their log, and the error when no broker answers."""
+"""What all clients of Kafka share: their settings, their log, and their errors as sentences."""
 
 import logging
 import re
@@ -13,10 +13,10 @@ from history.failure.complaints import Complaint
 
 _PLACE: Final = re.compile(r"^(?:\w+://)?(\S+?)/\S+?: (.*)", re.DOTALL)
 _AFTER: Final = re.compile(r" \(after \d+ms in state \w+\)?.*", re.DOTALL)
-# No address: the broker that a client asked for is away.
+# Messages without an address, which repeat what messages with an address said before.
 _NOTHING: Final = re.compile(r"\d+/\d+ brokers are down|No brokers configured")
 
-# What librdkafka says, and what it means: the first that is found.
+# Patterns of librdkafka's messages with their meaning; the first that matches counts.
 _MEANINGS: Final[Mapping[str, str]] = {
     r"Unsupported SASL mechanism|handshake failed": "Kafka at {place} does not offer the "
     "mechanism of ANNALS_KAFKA_SASL_MECHANISM, or asks for no password at all: correct it and "
@@ -33,25 +33,28 @@ _MEANINGS: Final[Mapping[str, str]] = {
 }
 
 
-def of_connection(text: str) -> str | None:
-    """What an error of a connection means. None: nothing that those before did not say."""
+def explain_connection_error(text: str) -> str | None:
+    """Return a sentence for an error of a connection, or None if earlier errors said it already."""
     if _NOTHING.fullmatch(text):
         return None
-    found = _PLACE.match(text)
-    place, said = found.groups() if found else ("the brokers", text)
-    said = _AFTER.sub("", said)
+    match = _PLACE.match(text)
+    place, message = match.groups() if match else ("the brokers", text)
+    message = _AFTER.sub("", message)
     for pattern, sentence in _MEANINGS.items():
-        if re.search(pattern, said):
-            return sentence.format(place=place, said=said)
-    return f"Kafka at {place}: {said}"
+        if re.search(pattern, message):
+            return sentence.format(place=place, message=message)
+    return f"Kafka at {place}: {message}"
 
 
-EVERY_SECONDS = 10.0
+REPEAT_LOG_SECONDS = 10.0
 _NUMBERS = re.compile(r"\d+")
 
 
 class ThrottledLog(logging.Filter):
-    """Passes a message once in EVERY_SECONDS; messages that differ only in numbers are the same."""
+    """Passes each message once in REPEAT_LOG_SECONDS.
+
+    Messages that differ only in numbers count as the same.
+    """
 
     def __init__(self) -> None:
         super().__init__()
@@ -60,7 +63,7 @@ class ThrottledLog(logging.Filter):
     def filter(self, record: logging.LogRecord) -> bool:
         text = _NUMBERS.sub("#", record.getMessage())
         now = time.monotonic()
-        if now - self._passed.get(text, -EVERY_SECONDS) < EVERY_SECONDS:
+        if now - self._passed.get(text, -REPEAT_LOG_SECONDS) < REPEAT_LOG_SECONDS:
             return False
         if len(self._passed) >= 1_000:
             self._passed.clear()
@@ -68,60 +71,66 @@ class ThrottledLog(logging.Filter):
         return True
 
 
-# librdkafka's own messages: in an outage the same one dozens of times a second.
+# For librdkafka's own messages, which in an outage repeat dozens of times a second.
 client_logger = logging.getLogger(__name__)
 
 
-def _is_new(record: logging.LogRecord) -> bool:
-    """librdkafka logs the errors that it also gives to Heard, which says them in words."""
+def _is_not_said_elsewhere(record: logging.LogRecord) -> bool:
+    """Return whether a message should be logged: ConnectionStatus logs errors in clearer words."""
     facility = record.args[0] if isinstance(record.args, tuple) and record.args else ""
     return facility not in ("FAIL", "ERROR") or client_logger.isEnabledFor(logging.DEBUG)
 
 
-client_logger.addFilter(_is_new)
+client_logger.addFilter(_is_not_said_elsewhere)
 client_logger.addFilter(ThrottledLog())
 
 Config = dict[str, Any]
 
 # Settings of every client. Those from the environment override them.
-COMMON: Config = {
+COMMON_CONFIG: Config = {
     "client.id": "annals",
-    # With the default of 10 seconds a client notices that late that its broker is back.
+    # With the default of 10 seconds a client notices late that its broker is back.
     "reconnect.backoff.max.ms": 1_000,
 }
 TIMEOUT_SECONDS = 10.0
-# A client connects again at least every second, and says each time that it is refused.
+# A refused client connects again at least every second and reports the refusal each time.
 REFUSED_SECONDS: Final = 35.0
 
 PROTOCOL: Final = "ANNALS_KAFKA_SECURITY_PROTOCOL"
-GIVEN: Final = "ANNALS_KAFKA_* or ANNALS_LIBRDKAFKA_FILE"
+SETTING_NAMES: Final = "ANNALS_KAFKA_* or ANNALS_LIBRDKAFKA_FILE"
 
 
 T = TypeVar("T")
 
 
 class Unreachable(Complaint):
-    """The brokers did not answer in time. Ask again later."""
+    """Raised when no broker answers in time. Ask again later."""
 
     def __init__(self, error: ck.KafkaException | str) -> None:
         super().__init__(error if isinstance(error, str) else error.args[0].str())
 
 
 class RefusedError(Complaint):
-    """The brokers do not accept the login of this process: asking again does not help."""
+    """Raised when the brokers do not accept the login. Asking again does not help."""
 
 
 class NothingToReadError(Complaint):
-    """The brokers have none of the topics, or do not let this login read: a run that has an end
-    would wait for nothing."""
+    """Raised where a run that has an end would wait for nothing.
+
+    The brokers have none of the topics, or do not let the login of this process read.
+    """
 
 
 class WrongSettingError(Complaint, ValueError):
-    """librdkafka does not take its settings. The message names the wrong one."""
+    """Raised when librdkafka does not accept its settings. The message names the wrong one."""
 
 
-class Heard:
-    """What a client said last about its connections: why it has none. goes_on: said with it."""
+class ConnectionStatus:
+    """Why a client has no connection, as its last error says.
+
+    Args:
+        goes_on: A sentence that is logged after each error.
+    """
 
     def __init__(self, goes_on: str = "") -> None:
         self.why = ""
@@ -129,87 +138,99 @@ class Heard:
         self._goes_on = goes_on
         self._refused_at = -REFUSED_SECONDS
 
-    def note(self, error: ck.KafkaError) -> None:
-        """The error_cb of the client."""
-        said = of_connection(error.str())
+    def note_error(self, error: ck.KafkaError) -> None:
+        """Note and log an error. This is the client's `error_cb`."""
+        sentence = explain_connection_error(error.str())
         level = logging.WARNING
         if error.code() == ck.KafkaError._AUTHENTICATION:
             self._refused_at, level = time.monotonic(), logging.ERROR
-        if said is not None:
-            self.why = said
-            client_logger.log(level, "%s%s", said, self._goes_on)
+        if sentence is not None:
+            self.why = sentence
+            client_logger.log(level, "%s%s", sentence, self._goes_on)
 
     @property
     def refused(self) -> bool:
-        """Whether a broker has refused the login lately."""
+        """Whether a broker has refused the login within REFUSED_SECONDS."""
         return time.monotonic() - self._refused_at < REFUSED_SECONDS
 
-    def accepted(self) -> None:
-        """A broker has accepted the login."""
+    def note_accepted_login(self) -> None:
+        """Note that a broker has accepted the login."""
         self._refused_at = -REFUSED_SECONDS
 
-    def unreachable(self, client: Any, error: ck.KafkaException) -> Unreachable:
-        """The error of a question that nobody answered."""
-        client.poll(0)  # it hands out what it has to say
+    def make_unreachable_error(self, client: Any, error: ck.KafkaException) -> Unreachable:
+        """Return the error for a request that no broker answered in time."""
+        client.poll(0)  # delivers pending errors to note_error
         if error.args[0].code() in (ck.KafkaError._TRANSPORT, ck.KafkaError._TIMED_OUT):
             silent = f"Kafka at {self.place} does not answer. Is {PROTOCOL} the right one"
             return Unreachable(self.why or silent)
         return Unreachable(self.why or error.args[0].str())
 
 
-def made(kind: Callable[..., T], settings: Mapping[str, Any], heard: Heard | None = None) -> T:
-    """A client with these settings. Raises WrongSettingError."""
-    notes = heard or Heard()
-    notes.place = settings.get("bootstrap.servers", notes.place)
+def create_client(
+    kind: Callable[..., T], settings: Mapping[str, Any], status: ConnectionStatus | None = None
+) -> T:
+    """Create a client with these settings. Raises WrongSettingError."""
+    connection_status = status or ConnectionStatus()
+    connection_status.place = settings.get("bootstrap.servers", connection_status.place)
     try:
-        return kind({**settings, "error_cb": notes.note}, logger=client_logger)
+        return kind({**settings, "error_cb": connection_status.note_error}, logger=client_logger)
     except ck.KafkaException as error:
-        said = error.args[0].str()
+        message = error.args[0].str()
+    problem = _explain_setting_error(message, settings)
     raise WrongSettingError(
-        f"Kafka's client does not take the settings of {GIVEN}: {_plain(said, settings)}"
+        f"Kafka's client does not take the settings of {SETTING_NAMES}: {problem}"
     )
 
 
-def _plain(said: str, settings: Mapping[str, Any]) -> str:
-    """What librdkafka says of a setting. It does not quote the value of a password."""
-    if found := re.search(r"(\S+\.location) failed", said):
-        file = settings.get(found[1], "nothing")
-        return f"{found[1]} is {file}, which is no file that can be read as what it should be"
-    return said.partition("client: ")[2] or said
+def _explain_setting_error(message: str, settings: Mapping[str, Any]) -> str:
+    """Return a sentence for librdkafka's error about a setting, without values of passwords."""
+    if match := re.search(r"(\S+\.location) failed", message):
+        file = settings.get(match[1], "nothing")
+        return f"{match[1]} is {file}, which is no file that can be read as what it should be"
+    return message.partition("client: ")[2] or message
 
 
-# While the brokers do not answer, they are asked again after this long.
+# How long to wait before asking brokers again that do not answer.
 ASK_AGAIN_SECONDS = 2.0
 
 
-class Patience:
-    """Stuck is a member without partitions although the brokers answered for a whole wait. seconds:
-    the first wait; after each time it is twice as long, so that members do not act in turn."""
+class StuckMemberTimer:
+    """Decides when a member of a group counts as stuck.
+
+    A member is stuck if it has no partitions although the brokers answered for a whole wait.
+
+    Args:
+        seconds: The first wait. It doubles after each time, so that members do not act in turn.
+    """
 
     def __init__(self, seconds: float, now: float) -> None:
         self._seconds = seconds
         self.begin(now)
 
     def begin(self, now: float, answer: bool = True) -> None:
-        """There are no partitions from now on. answer: False if the brokers may be away."""
+        """Begin to wait: the member has no partitions.
+
+        Args:
+            answer: Whether the brokers answer; False if they may be away.
+        """
         self._since: float | None = now
         self._wait, self._away = self._seconds, not answer
 
     def end(self) -> None:
-        """There are partitions."""
+        """Stop waiting: the member has partitions."""
         self._since = None
 
-    def due(self, now: float) -> bool:
-        """Whether to ask the brokers: report `unanswered` or `answered` then."""
+    def is_due(self, now: float) -> bool:
+        """Return whether to ask the brokers now; report `note_unanswered` or `note_answered`."""
         wait = min(ASK_AGAIN_SECONDS, self._wait) if self._away else self._wait
         return self._since is not None and now - self._since >= wait
 
-    def unanswered(self, now: float) -> None:
-        """The brokers do not answer."""
+    def note_unanswered(self, now: float) -> None:
+        """Note that the brokers do not answer."""
         self._since, self._away = now, True
 
-    def answered(self, now: float) -> bool:
-        """The brokers answer. Returns whether the member is stuck."""
+    def note_answered(self, now: float) -> bool:
+        """Note that the brokers answer, and return whether the member is stuck."""
         stuck, self._since, self._away = not self._away, now, False
         if stuck:
             self._wait *= 2
@@ -218,14 +239,14 @@ class Patience:
 
 Headers = tuple[tuple[str, bytes | None], ...]
 
-# raw.headers(), with a check of its result, which Python leaves out of an optimized direct call.
+# Calls raw.headers() with the check of its result that an optimized direct call leaves out.
 _call_headers = methodcaller("headers")
-# The name of headers that the client does not give.
+# The name that stands for headers which the client cannot decode.
 NOT_READABLE = "(not readable)"
 
 
-def headers(raw: ck.Message) -> Headers:
-    """Pairs of name and value. If a name is not UTF-8, the client gives none of them."""
+def read_headers(raw: ck.Message) -> Headers:
+    """Return pairs of name and value; one NOT_READABLE pair if a name is not UTF-8."""
     try:
         return tuple(_call_headers(raw) or ())
     except (SystemError, UnicodeDecodeError):

@@ -1,5 +1,7 @@
-"""Decodes one message into a record, or into the reason why it is bad. Pure. Of the snapshot only
-the syntax is checked and its business keys are looked up: it stays the bytes that came."""
+"""Decodes one message into a record, or into the reason why it is bad. Pure.
+
+The snapshot stays the bytes that came: only its syntax is checked and its search keys are read.
+"""
 
 import re
 from datetime import UTC, date, datetime
@@ -18,16 +20,16 @@ from history.search_index.keys import LOOKUPS, UNREADABLE, Found
 from ingest.source.envelope import (
     RULES,
     TYPE_RULE,
+    EmptyValueMeaning,
     Envelope,
     EnvelopeError,
-    Reader,
-    Shapes,
-    WithoutValue,
-    field,
-    placed,
-    syntax,
+    EnvelopeParser,
+    EnvelopeParsers,
+    explain_field_error,
+    explain_syntax_error,
+    name_declared_field,
 )
-from ingest.source.forms import DECLARED
+from ingest.source.forms import DECLARED_PARSERS
 from ingest.source.message import Message
 
 MAX_NESTING = 500
@@ -54,8 +56,8 @@ class Reason(StrEnum):
     NO_PARTITION = "no_partition"
 
 
-class Rejected(Exception):
-    """The message breaks the contract. detail: a sentence without content of the document."""
+class RejectedMessage(Exception):
+    """Raised for a message that breaks the contract. `detail` quotes nothing of the document."""
 
     def __init__(self, reason: Reason, detail: str) -> None:
         super().__init__(detail)
@@ -63,16 +65,28 @@ class Rejected(Exception):
         self.detail = detail
 
 
-class Repeated(Rejected):
-    """The message says nothing new, in an envelope where that is usual."""
+class RepeatedMessage(RejectedMessage):
+    """Raised for a message that says nothing new, in an envelope where that is usual."""
 
 
-class Expired(Exception):
-    """The version is older than the window. It is still stored if its day exists."""
+class ExpiredVersion(Exception):
+    """Raised for a version that is older than the window. It is stored if its day exists."""
 
     def __init__(self, record: Record) -> None:
         super().__init__("older than the window")
         self.record = record
+
+
+class DecodedMessage(msgspec.Struct, frozen=True, gc=False):
+    """A message with what its decoding gave: a record, a reason why it is bad, or neither."""
+
+    message: Message
+    size: int  # bytes of key, value and headers
+    record: Record | None = None  # None if the message is bad or says nothing new
+    search_keys: Found | None = None  # what the record has at its search keys, if looked up
+    is_expired: bool = False  # the record is older than the window
+    reason: Reason | None = None  # why the message is bad
+    detail: str = ""  # a sentence for the quarantine, without content of the document
 
 
 _DECODER = msgspec.json.Decoder(Envelope)
@@ -87,7 +101,7 @@ _TIME = re.compile(
 )
 _BRACE, _BACKSLASH, _SPACE = ord("{"), ord("\\"), ord(" ")
 _DATA, _NO_DATA = b'"data":', b'"data":null}'
-# No envelope with what is required is shorter without its data.
+# The length of the shortest envelope with all required fields, without its data.
 _SHORTEST = len('{"id":"1","version":1,"type":1,"updatedAt":"2026-01-01","clientId":"1"')
 _NOT_A_TIME = (
     "`updatedAt` must look like 2025-07-03T11:42:48.510186035, then Z, an offset such as +03:00, or"
@@ -109,47 +123,62 @@ _NO_DATA_RULE = f"`data` is missing or no object; it must be {RULES['data']}"
 _TOO_DEEP = f"the message is nested deeper than {MAX_NESTING} levels"
 _EPOCH = datetime(1970, 1, 1)  # noqa: DTZ001 - compared with naive UTC
 _EPOCH_UTC = datetime(1970, 1, 1, tzinfo=UTC)
-# Nearly all times are 2025-07-03T11:42:48 or 2025-07-03T11:42:48.510186035, maybe with Z: of these
-# fromisoformat() accepts the right ones. Longer and other fractions are left to the expression.
+# Nearly all times look like 2025-07-03T11:42:48.510186035, with or without Z. For these
+# fromisoformat() accepts the right ones; other forms are checked by the regular expression.
 LONGEST_FRACTION = 9
 
 
-class Decode:
-    """Decodes messages. shapes: the envelopes of topics that differ from the contract."""
+class Decoder:
+    """Decodes messages.
 
-    def __init__(self, shapes: Shapes = DECLARED) -> None:
+    Args:
+        shapes: The parsers of topics whose envelope differs from the contract.
+    """
+
+    def __init__(self, shapes: EnvelopeParsers = DECLARED_PARSERS) -> None:
         self._shapes = shapes
 
     def __call__(self, message: Message, window: Window) -> Record:
-        """The record of a message. Raises Rejected with the first rule that it breaks, Repeated if
-        it says nothing new, Expired if it is good but too old; nothing else."""
-        return self.read(message, window)[0]
+        """Return the record of a message.
 
-    def read(self, message: Message, window: Window) -> tuple[Record, Found | None]:
-        """The record, and what it has at the entity's search keys, for NewKeys.add(); None if that
-        was not looked up. Raises as a call does."""
+        Raises:
+            RejectedMessage: With the first rule that the message breaks.
+            RepeatedMessage: The message says nothing new.
+            ExpiredVersion: The message is good, but older than the window.
+        """
+        return self.decode_with_keys(message, window)[0]
+
+    def decode_with_keys(self, message: Message, window: Window) -> tuple[Record, Found | None]:
+        """Return the record and the values of its search keys for `NewKeys.add`.
+
+        The values are None if they were not looked up. Raises the same errors as a call.
+        """
         topic, value = message.topic, message.value
         entity = BY_TOPIC.get(topic)
         if entity is None:
-            raise Rejected(Reason.UNKNOWN_TOPIC, f"no kind of entity is declared for topic {topic}")
+            raise RejectedMessage(
+                Reason.UNKNOWN_TOPIC, f"no kind of entity is declared for topic {topic}"
+            )
         shape = self._shapes.get(topic)
         if not value:
-            value = _without_value(message, shape)
-        parts = _parts(value, entity) if shape is None else None
+            value = _check_empty_value(message, shape)
+        parts = _split_message(value, entity) if shape is None else None
         if parts is None:
-            envelope, found = _envelope(message, value, shape), None
+            envelope, found = _decode_envelope(message, value, shape), None
             data = None if envelope.data is UNSET else memoryview(envelope.data)
         else:
             envelope, data, found = parts
         kind = _TYPES.get(envelope.rev_type if envelope.type is None else envelope.type)
         if kind is None:
-            raise Rejected(Reason.BAD_TYPE, _placed(_NO_TYPE, shape))
+            raise RejectedMessage(Reason.BAD_TYPE, _name_declared_field(_NO_TYPE, shape))
         application = None
         if entity.parent is not None:
             application = envelope.product_instance_id
             if not application:
-                raise Rejected(Reason.NO_APPLICATION, _NO_APPLICATION.format(field=entity.parent))
-        updated_at = moment(envelope.updated_at, shape)
+                raise RejectedMessage(
+                    Reason.NO_APPLICATION, _NO_APPLICATION.format(field=entity.parent)
+                )
+        updated_at = parse_time(envelope.updated_at, shape)
         has_nul = may_have_nul(value)
         record = Record(
             entity.name,
@@ -160,24 +189,45 @@ class Decode:
             envelope.client_id,
             envelope.author or None,
             application,
-            _snapshot(data, kind, value, has_nul, shape),
+            _check_snapshot(data, kind, value, has_nul, shape),
         )
         if has_nul and "\0" in f"{record.id}{record.client_id}{application}{record.author}":
-            raise Rejected(Reason.BAD_TEXT, _NUL)
+            raise RejectedMessage(Reason.BAD_TEXT, _NUL)
         if updated_at >= window.end:
-            raise Rejected(Reason.FUTURE, _placed(_AHEAD.format(window.newest), shape))
+            raise RejectedMessage(
+                Reason.FUTURE, _name_declared_field(_AHEAD.format(window.newest), shape)
+            )
         if updated_at < window.start:
-            raise Expired(record)
+            raise ExpiredVersion(record)
         return record, found
 
 
 # With the contract's envelopes.
-decode = Decode()
+decode = Decoder()
 
 
-def moment(text: str, shape: Reader | None = None) -> int:
-    """Microseconds since the epoch of an ISO 8601 time, truncated; UTC if it has no offset. shape:
-    the declared envelope that it came in. Raises Rejected."""
+def decode_message(message: Message, window: Window) -> DecodedMessage:
+    """Decode a message without raising. `window`: the days that are accepted."""
+    size = message.size
+    try:
+        record, search_keys = decode.decode_with_keys(message, window)
+    except RepeatedMessage:
+        return DecodedMessage(message, size)
+    except RejectedMessage as error:
+        return DecodedMessage(message, size, reason=error.reason, detail=error.detail)
+    except ExpiredVersion as error:
+        return DecodedMessage(message, size, error.record, is_expired=True)
+    return DecodedMessage(message, size, record, search_keys)
+
+
+def parse_time(text: str, shape: EnvelopeParser | None = None) -> int:
+    """Return the microseconds since the epoch of an ISO 8601 time, truncated.
+
+    A time without an offset is UTC. Raises RejectedMessage.
+
+    Args:
+        shape: The parser of the declared envelope in which the time came.
+    """
     separators = text[4:20:3]
     if separators == "--T::.":
         fraction = text[20:].removesuffix("Z")
@@ -185,18 +235,18 @@ def moment(text: str, shape: Reader | None = None) -> int:
     else:
         plain = separators == "--T::"
     if not plain and _TIME.fullmatch(text) is None:
-        raise Rejected(Reason.BAD_TIME, _placed(_NOT_A_TIME, shape))
+        raise RejectedMessage(Reason.BAD_TIME, _name_declared_field(_NOT_A_TIME, shape))
     try:
         parsed = datetime.fromisoformat(text)
     except ValueError:
         wrong = _NOT_A_TIME if _TIME.fullmatch(text) is None else _NO_SUCH_TIME
-        raise Rejected(Reason.BAD_TIME, _placed(wrong, shape)) from None
-    since = parsed - (_EPOCH if parsed.tzinfo is None else _EPOCH_UTC)
-    return (since.days * 86_400 + since.seconds) * 1_000_000 + since.microseconds
+        raise RejectedMessage(Reason.BAD_TIME, _name_declared_field(wrong, shape)) from None
+    elapsed = parsed - (_EPOCH if parsed.tzinfo is None else _EPOCH_UTC)
+    return (elapsed.days * 86_400 + elapsed.seconds) * 1_000_000 + elapsed.microseconds
 
 
-def _parts(value: bytes, entity: Entity) -> tuple[Envelope, memoryview, Found] | None:
-    """The parts of a message that ends with its snapshot, in one pass, or None."""
+def _split_message(value: bytes, entity: Entity) -> tuple[Envelope, memoryview, Found] | None:
+    """Split a message that ends with its snapshot, in one pass; None if it does not."""
     lookup = LOOKUPS[entity.name]
     name = value.find(_DATA, _SHORTEST)
     if lookup is None or name < 0 or value[name - 1] == _BACKSLASH or value[-2:] != b"}}":
@@ -213,44 +263,46 @@ def _parts(value: bytes, entity: Entity) -> tuple[Envelope, memoryview, Found] |
         return None
 
 
-def _placed(sentence: str, shape: Reader | None) -> str:
-    """The sentence, with the field as the envelope of its topic calls it."""
-    return sentence if shape is None else placed(sentence, shape.pointers)
+def _name_declared_field(sentence: str, shape: EnvelopeParser | None) -> str:
+    """Return the sentence with the field's name in the envelope of its topic."""
+    return sentence if shape is None else name_declared_field(sentence, shape.pointers)
 
 
-def _without_value(message: Message, shape: Reader | None) -> bytes:
-    """The empty value of a message whose headers say all. Raises Rejected, Repeated."""
-    what = WithoutValue.BAD if shape is None else shape.without_value(message)
-    if what is WithoutValue.READ:
+def _check_empty_value(message: Message, shape: EnvelopeParser | None) -> bytes:
+    """Return an empty value if the headers say everything; otherwise raise."""
+    meaning = EmptyValueMeaning.BAD if shape is None else shape.without_value(message)
+    if meaning is EmptyValueMeaning.READ:
         return b""
-    raise (Repeated if what is WithoutValue.REPEATED else Rejected)(Reason.EMPTY, _NO_VALUE)
+    raise (RepeatedMessage if meaning is EmptyValueMeaning.REPEATED else RejectedMessage)(
+        Reason.EMPTY, _NO_VALUE
+    )
 
 
-def _envelope(message: Message, value: bytes, shape: Reader | None) -> Envelope:
+def _decode_envelope(message: Message, value: bytes, shape: EnvelopeParser | None) -> Envelope:
     try:
         return _DECODER.decode(value) if shape is None else shape.read(message)
     except EnvelopeError as error:
-        raise Rejected(Reason(error.reason), str(error)) from None
+        raise RejectedMessage(Reason(error.reason), str(error)) from None
     except msgspec.ValidationError as error:
         pointers = None if shape is None else shape.pointers
-        raise Rejected(Reason.BAD_FIELD, field(str(error), pointers)) from None
+        raise RejectedMessage(Reason.BAD_FIELD, explain_field_error(str(error), pointers)) from None
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise Rejected(Reason.NOT_JSON, syntax(error, value)) from None
+        raise RejectedMessage(Reason.NOT_JSON, explain_syntax_error(error, value)) from None
     except RecursionError:
-        raise Rejected(Reason.TOO_DEEP, _TOO_DEEP) from None
+        raise RejectedMessage(Reason.TOO_DEEP, _TOO_DEEP) from None
 
 
-def _snapshot(
-    data: memoryview | None, kind: int, message: bytes, has_nul: bool, shape: Reader | None
+def _check_snapshot(
+    data: memoryview | None, kind: int, message: bytes, has_nul: bool, shape: EnvelopeParser | None
 ) -> bytes | memoryview:
-    """The snapshot as a view of the message, a copy only if it has a NUL character."""
+    """Return the snapshot as a view of the message, or a copy if it has a NUL character."""
     if data is not None:
         if data[0] == _BRACE:
             if _may_be_deep(message) and is_deeper(bytes(data), MAX_NESTING):
-                raise Rejected(Reason.TOO_DEEP, _TOO_DEEP)
+                raise RejectedMessage(Reason.TOO_DEEP, _TOO_DEEP)
             digits = jsonb.too_many_digits(data)
             if digits:
-                raise Rejected(
+                raise RejectedMessage(
                     Reason.TOO_LARGE,
                     f"the exponents of the numbers in `data` stand for {digits} digits; at most"
                     f" {jsonb.MOST_DIGITS} can be returned",
@@ -258,28 +310,28 @@ def _snapshot(
             return to_store(bytes(data)) if has_nul else data
         if kind == ChangeType.DELETE and bytes(data) == b"null":
             return data
-    raise Rejected(Reason.BAD_DATA, _placed(_NO_DATA_RULE, shape))
+    raise RejectedMessage(Reason.BAD_DATA, _name_declared_field(_NO_DATA_RULE, shape))
 
 
 def _may_be_deep(message: bytes) -> bool:
-    """False if there are too few brackets. Cheap: it is called for every message."""
+    """Return False if there are too few brackets. Cheap: called for every message."""
     return (
         len(message) > 2 * MAX_NESTING and message.count(b"{") + message.count(b"[") > MAX_NESTING
     )
 
 
-# updatedAt is searched for in the first part of a message.
+# How many bytes of a bad message are searched for updatedAt.
 SEARCHED_BYTES = 65_536
 _UPDATED_AT = re.compile(rb'"updatedAt"\s*:\s*"([^"\\]{10,40})"')
 
 
 def guess_day(value: bytes | None) -> date | None:
-    """The UTC day of the first updatedAt in the bytes; None if there is no such time."""
-    found = _UPDATED_AT.search(value or b"", 0, SEARCHED_BYTES)
-    if found is None:
+    """Return the UTC day of the first `updatedAt` in the bytes, or None if there is none."""
+    match = _UPDATED_AT.search(value or b"", 0, SEARCHED_BYTES)
+    if match is None:
         return None
     try:
-        moment = datetime.fromisoformat(found[1].decode("ascii"))
+        moment = datetime.fromisoformat(match[1].decode("ascii"))
         return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).astimezone(UTC).date()
     except (ValueError, OverflowError):
         return None

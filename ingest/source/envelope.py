@@ -1,4 +1,4 @@
-"""The envelope of a snapshot: the contract's fields, or declared ones. Pure."""
+"""The envelope of a snapshot: the fields of the contract, and sentences about wrong ones. Pure."""
 
 import re
 from collections.abc import Mapping
@@ -17,7 +17,7 @@ Identifier = Annotated[str, Meta(min_length=1, max_length=ID_LENGTH)]
 
 
 class Envelope(msgspec.Struct, gc=False, rename="camel"):
-    """The message's fields; unknown ones are ignored."""
+    """The fields of a message by the contract. Unknown fields are ignored."""
 
     id: Identifier
     version: Annotated[int, Meta(ge=0, le=MAX_VERSION)]
@@ -34,13 +34,13 @@ _FIELDS = {each.encode_name: each for each in msgspec.structs.fields(Envelope)}
 _TYPES = get_type_hints(Envelope, include_extras=True)
 
 
-Name: TypeAlias = tuple[Raw | UnsetType, Raw | UnsetType]
-# The id of the application and the time as a text; None for what cannot be read.
-Place: TypeAlias = tuple[str | None, str | None]
+RawIdentity: TypeAlias = tuple[Raw | UnsetType, Raw | UnsetType]
+# The id of the application and the time, both as texts; None for what cannot be read.
+RawPlace: TypeAlias = tuple[str | None, str | None]
 
 
-class WithoutValue(Enum):
-    """What a message without a value is."""
+class EmptyValueMeaning(Enum):
+    """What it means that a message has no value."""
 
     BAD = "bad"
     REPEATED = "repeated"  # it says nothing that the message before it did not say
@@ -48,40 +48,48 @@ class WithoutValue(Enum):
 
 
 class EnvelopeError(ValueError):
-    """A message is not in its envelope. reason: a value of decode.Reason."""
+    """Raised for a message that is not in its envelope. `reason` is a value of decode.Reason."""
 
     def __init__(self, reason: str, detail: str) -> None:
         super().__init__(detail)
         self.reason = reason
 
 
-class Reader(Protocol):
-    """Reads the envelopes of one topic. pointers: of the contract's fields, for sentences."""
+class EnvelopeParser(Protocol):
+    """Parses the envelopes of one topic."""
 
-    pointers: Mapping[str, str]
+    pointers: Mapping[str, str]  # where the contract's fields are, for sentences
 
-    def without_value(self, message: Message, /) -> WithoutValue: ...
+    def without_value(self, message: Message, /) -> EmptyValueMeaning: ...
 
     def read(self, message: Message, /) -> Envelope:
-        """Raises msgspec.ValidationError that names the missing or wrong field,
-        msgspec.DecodeError, UnicodeDecodeError, RecursionError, EnvelopeError."""
+        """Return the envelope of a message.
 
-    def name(self, message: Message, /) -> Name:
-        """What is where id and version should be, whatever it is. Raises as read() does."""
+        Raises:
+            msgspec.ValidationError: A field is missing or wrong; the message names it.
+            msgspec.DecodeError, UnicodeDecodeError, RecursionError: The JSON cannot be read.
+            EnvelopeError: Anything else.
+        """
+
+    def name(self, message: Message, /) -> RawIdentity:
+        """Return the raw values of id and version, whatever they are. Raises as `read` does."""
 
     def client_id(self, message: Message, /) -> object:
-        """Return what is where the clientId should be, or the one that is declared for all
-        messages; None where there is none. Raises as read() does."""
+        """Return what is in the place of the clientId, whatever it is.
+
+        Returns:
+            The service that is declared for all messages, if one is; None without either. Raises as
+            `read` does.
+        """
 
     def id_of_key(self, key: bytes | None, /) -> str:
-        """Return the id that the key of a message names; empty where it names none."""
+        """Return the id that the key of a message names, or an empty text if it names none."""
 
-    def place(self, message: Message, /) -> Place:
-        """Return the application that a message names and its updatedAt, as far as each can be
-        read. Raises as read() does."""
+    def place(self, message: Message, /) -> RawPlace:
+        """Return the application and the updatedAt that a message names. Raises as `read` does."""
 
 
-Shapes: TypeAlias = Mapping[str, Reader]
+EnvelopeParsers: TypeAlias = Mapping[str, EnvelopeParser]
 
 
 class _JsonKey(msgspec.Struct):
@@ -90,9 +98,12 @@ class _JsonKey(msgspec.Struct):
     id: str
 
 
-class Shape:
-    """The contract's envelope with another field that names the application. parent: that field, or
-    a JSON pointer to it. pointers: of all the contract's fields."""
+class ContractEnvelope:
+    """The contract's envelope with another field that names the application.
+
+    Args:
+        parent: The field that names the application, or a JSON pointer to it.
+    """
 
     def __init__(self, parent: str) -> None:
         self.pointers: Mapping[str, str] = {
@@ -109,13 +120,12 @@ class Shape:
         self._client_lookup = PointerLookup([("/clientId", Raw)])
         self._place_lookup = PointerLookup([(self.pointers[PARENT], Raw), ("/updatedAt", Raw)])
 
-    def without_value(self, _: Message) -> WithoutValue:
-        """What a message without a value is."""
-        return WithoutValue.BAD
+    def without_value(self, _: Message) -> EmptyValueMeaning:
+        """Return that a message without a value is bad."""
+        return EmptyValueMeaning.BAD
 
     def read(self, message: Message) -> Envelope:
-        """The envelope of one message. Raises msgspec.ValidationError that names the missing or
-        wrong field, msgspec.DecodeError, RecursionError."""
+        """Return the envelope of a message. See `EnvelopeParser.read`."""
         found = zip(self._names, self._lookup(message.value or b""), strict=True)
         there = {name: each for name, each in found if each is not UNSET}
         for name, pointer in self.pointers.items():
@@ -124,31 +134,32 @@ class Shape:
                 raise msgspec.ValidationError(f"Object has nothing at `{pointer}`, the {name}")
         return Envelope(**there)
 
-    def name(self, message: Message) -> Name:
-        """What is in id and version. Raises msgspec.DecodeError, RecursionError."""
+    def name(self, message: Message) -> RawIdentity:
+        """Return the raw values of id and version. See `EnvelopeParser.name`."""
         id, version = self._name_lookup(message.value or b"")
         return id, version
 
     def client_id(self, message: Message) -> object:
         """Return what is in clientId. Raises msgspec.DecodeError, RecursionError."""
-        (found,) = self._client_lookup(message.value or b"")
-        return None if found is UNSET else msgspec.json.decode(found)
+        (value,) = self._client_lookup(message.value or b"")
+        return None if value is UNSET else msgspec.json.decode(value)
 
     def id_of_key(self, key: bytes | None) -> str:
         """Return the id that a key is: its text."""
         return key_text(key)
 
-    def place(self, message: Message) -> Place:
+    def place(self, message: Message) -> RawPlace:
         """Return the application and updatedAt. Raises msgspec.DecodeError, RecursionError."""
         application, updated_at = self._place_lookup(message.value or b"")
         return json_text(application), json_text(updated_at)
 
 
 def key_text(key: bytes | None) -> str:
-    """Return the text of a key; empty where it is not UTF-8.
+    """Return the text of a key, or an empty text if it is not UTF-8.
 
-    A key that was written as JSON is the text in it: `"A1"`, or the `id` of `{"id": "A1"}`. Taken
-    as it is, it would name a document that never was, and nobody would be told of the message.
+    Of a key that was written as JSON this is the text in it: `"A1"`, or the `id` of `{"id": "A1"}`.
+    Taken as it is, such a key would name a document that never was, and the pages of the real
+    document would not tell of the message.
     """
     try:
         text = (key or b"").decode()
@@ -174,7 +185,7 @@ def json_text(value: Raw | UnsetType) -> str | None:
 
 
 TYPE_RULE: Final = "CREATE, UPDATE or DELETE, or 0, 1 or 2"
-# What each field must be.
+# The rule of each field, as it ends a sentence.
 RULES: Final[Mapping[str, str]] = {
     "id": f"a text of 1 to {ID_LENGTH} characters",
     "version": f"a whole number from 0 to {MAX_VERSION}, written in digits without quotes",
@@ -195,7 +206,7 @@ _KINDS: Final = {
     "array": "a list",
     "object": "an object",
 }
-_ERROR: Final = re.compile(
+_MSGSPEC_ERROR: Final = re.compile(
     r"(?:Object missing required field `(?P<missing>\w+)`"
     r"|Object has nothing at `(?P<pointer>[^`]*)`, the (?P<name>\w+)"
     r"|Expected `[^`]+`(?:, got `(?P<got>\w+)`"
@@ -211,67 +222,73 @@ _LONE_SURROGATE: Final = re.compile(
 )
 
 
-def field(error: str, pointers: Mapping[str, str] | None = None) -> str:
-    """The sentence for the text of a msgspec.ValidationError about an envelope. pointers: where a
-    declared envelope has the contract's fields."""
-    found = _ERROR.fullmatch(error)
-    if found is None:
+def explain_field_error(error: str, pointers: Mapping[str, str] | None = None) -> str:
+    """Return a sentence for the text of a msgspec.ValidationError about an envelope.
+
+    Args:
+        pointers: Where a declared envelope has the contract's fields.
+    """
+    match = _MSGSPEC_ERROR.fullmatch(error)
+    if match is None:
         return "a field is missing or wrong"
-    place = found["missing"] or found["path"] or ""
-    if found["pointer"]:
-        name, called = found["name"], f"`{found['pointer']}`, the {found['name']},"
+    place = match["missing"] or match["path"] or ""
+    if match["pointer"]:
+        name, called = match["name"], f"`{match['pointer']}`, the {match['name']},"
     elif pointers is None or not place:
         name, called = place, f"`{place}`" if place else "the message"
     else:
-        name = _declared(place, pointers)
+        name = _find_field_at(place, pointers)
         at = pointers.get(name, "/" + place.replace(".", "/"))
         called = f"`{at}`" + (f", the {name}," if name else "")
-    return f"{called} {_fault(found)}; it must be {RULES.get(name, _rest(place))}"
+    rule = RULES.get(name, _describe_container(place))
+    return f"{called} {_describe_fault(match)}; it must be {rule}"
 
 
-def placed(sentence: str, pointers: Mapping[str, str]) -> str:
-    """A sentence that begins with a field of the contract, with the place that a declared envelope
-    has for it; any other sentence as it is."""
-    found = _BEGINS_WITH_FIELD.match(sentence)
-    pointer = pointers.get(found[1]) if found else None
-    if found is None or not pointer or pointer == f"/{found[1]}":
+def name_declared_field(sentence: str, pointers: Mapping[str, str]) -> str:
+    """Return the sentence with the place of its field in a declared envelope.
+
+    A sentence that does not begin with a field of the contract is returned unchanged.
+    """
+    match = _BEGINS_WITH_FIELD.match(sentence)
+    pointer = pointers.get(match[1]) if match else None
+    if match is None or not pointer or pointer == f"/{match[1]}":
         return sentence
-    return f"`{pointer}`, the {found[1]},{sentence[found.end() :]}"
+    return f"`{pointer}`, the {match[1]},{sentence[match.end() :]}"
 
 
-def syntax(error: Exception, value: bytes) -> str:
-    """The sentence for what cannot be read as JSON."""
+def explain_syntax_error(error: Exception, value: bytes) -> str:
+    """Return a sentence for a value that cannot be read as JSON."""
     if isinstance(error, UnicodeDecodeError):
         return "a text has bytes that are not UTF-8; the message must be JSON in UTF-8"
-    found = _AT_BYTE.fullmatch(str(error))
+    match = _AT_BYTE.fullmatch(str(error))
     if _LONE_SURROGATE.search(value):
         return "a text has half of a surrogate pair, as \\ud800, which is no character"
-    if found is None:
+    if match is None:
         return "the message ends before its JSON does; it was cut off"
-    what = found[1].removeprefix("JSON is malformed: ")
-    return f"the message is not JSON in UTF-8: {what} at byte {found[2]}, counted from 0"
+    problem = match[1].removeprefix("JSON is malformed: ")
+    return f"the message is not JSON in UTF-8: {problem} at byte {match[2]}, counted from 0"
 
 
-def _declared(place: str, pointers: Mapping[str, str]) -> str:
-    """The field at a place of msgspec's, empty if none is."""
+def _find_field_at(place: str, pointers: Mapping[str, str]) -> str:
+    """Return the contract's field at a place as msgspec names it, or an empty text."""
     for name, pointer in pointers.items():
         if f".{'.'.join(segments(pointer))}".endswith(f".{place}"):
             return name
     return ""
 
 
-def _rest(place: str) -> str:
-    """What something that is no field must be: the message, or what a field is in."""
+def _describe_container(place: str) -> str:
+    """Return the rule for a place that is not a field: the message, or an object around one."""
     return "an object" if place else "a JSON object with the fields of the contract"
 
 
-def _fault(found: re.Match[str]) -> str:
-    if found["missing"] or found["pointer"]:
+def _describe_fault(match: re.Match[str]) -> str:
+    if match["missing"] or match["pointer"]:
         return "is missing"
-    if found["got"]:
-        return f"is {_KINDS.get(found['got'], 'something else')}"
-    if found["size"] == ">=":
+    if match["got"]:
+        return f"is {_KINDS.get(match['got'], 'something else')}"
+    if match["size"] == ">=":
         return "is empty"
-    if found["size"]:
-        return f"is longer than {found['length']} characters"
-    return f"is {'less' if found['bound'] == '>=' else 'more'} than {found['limit']}"
+    if match["size"]:
+        return f"is longer than {match['length']} characters"
+    return f"is {'less' if match['bound'] == '>=' else 'more'} than {match['limit']}"

@@ -15,14 +15,14 @@ from history.record import MAX_VERSION
 from ingest.source.envelope import (
     PARENT,
     RULES,
+    ContractEnvelope,
+    EmptyValueMeaning,
     Envelope,
     EnvelopeError,
-    Name,
-    Place,
-    Reader,
-    Shape,
-    Shapes,
-    WithoutValue,
+    EnvelopeParser,
+    EnvelopeParsers,
+    RawIdentity,
+    RawPlace,
     json_text,
     key_text,
 )
@@ -38,8 +38,8 @@ _TYPES: Final = get_type_hints(Envelope, include_extras=True)
 _IDS: Final = ("id", PARENT)
 
 
-class Plain:
-    """ingest.source.envelope.Reader of any JSON: the fields are where the declaration says.
+class PlainEnvelope:
+    """Parses any JSON: the fields are where the declaration says.
     pointers: by the contract's names."""
 
     def __init__(self, declared: Declared) -> None:
@@ -47,56 +47,56 @@ class Plain:
         self._types = dict(declared.types)
         self._unit = declared.time_unit
         self._client = declared.client
-        self._lookup = Lookup(self.pointers)
+        self._lookup = JsonLookup(self.pointers)
 
-    def without_value(self, _: Message) -> WithoutValue:
-        return WithoutValue.BAD
+    def without_value(self, _: Message) -> EmptyValueMeaning:
+        return EmptyValueMeaning.BAD
 
     def read(self, message: Message) -> Envelope:
         values = self._lookup(message.value or b"")
-        return self._envelope(values, values.get("data", UNSET))
+        return self._build_envelope(values, values.get("data", UNSET))
 
-    def name(self, message: Message) -> Name:
-        return _named(self._lookup(self._text(message)))
+    def name(self, message: Message) -> RawIdentity:
+        return _get_identity(self._lookup(self._get_json(message)))
 
     def client_id(self, message: Message) -> object:
         if self._client is not None:
             return self._client
-        return self._decoded_client(self._lookup(self._text(message)))
+        return self._decode_client(self._lookup(self._get_json(message)))
 
-    def _decoded_client(self, values: Mapping[str, Raw]) -> object:
+    def _decode_client(self, values: Mapping[str, Raw]) -> object:
         return msgspec.json.decode(values.get("clientId", _NULL))
 
     def id_of_key(self, key: bytes | None) -> str:
         """Return the id that a key is: its text."""
         return key_text(key)
 
-    def place(self, message: Message) -> Place:
-        values = self._lookup(self._text(message))
-        return self._readable(PARENT, values), self._readable("updatedAt", values)
+    def place(self, message: Message) -> RawPlace:
+        values = self._lookup(self._get_json(message))
+        return self._read_text(PARENT, values), self._read_text("updatedAt", values)
 
-    def _readable(self, name: str, values: Mapping[str, Raw]) -> str | None:
+    def _read_text(self, name: str, values: Mapping[str, Raw]) -> str | None:
         """Return the text of a field, or None where it is missing or breaks its rule."""
         value = values.get(name)
         if value is None or bytes(value) == _NULL:
             return None
         try:
-            return str(self._value(name, value))
+            return str(self._convert_value(name, value))
         except (msgspec.MsgspecError, EnvelopeError):
             return None
 
-    def _text(self, message: Message) -> bytes:
+    def _get_json(self, message: Message) -> bytes:
         """What the pointers are into."""
         return message.value or b""
 
-    def _envelope(self, values: Mapping[str, Raw], data: Raw | UnsetType) -> Envelope:
+    def _build_envelope(self, values: Mapping[str, Raw], data: Raw | UnsetType) -> Envelope:
         """The envelope of these values, by the contract's names; null is none. Raises
         msgspec.ValidationError, msgspec.DecodeError, EnvelopeError."""
         found: dict[str, Any] = {"data": data, "type": None}
         for name, value in values.items():
             if name == "data" or bytes(value) == _NULL:
                 continue
-            found[_FIELDS[name]] = self._value(name, value)
+            found[_FIELDS[name]] = self._convert_value(name, value)
         if self._client is not None:
             found["client_id"] = self._client
         for name in ("id", "version", "updatedAt", "clientId"):
@@ -105,7 +105,7 @@ class Plain:
                 raise msgspec.ValidationError(f"Object has nothing at `{pointer}`, the {name}")
         return Envelope(**found)
 
-    def _change(self, spelling: object) -> str:
+    def _parse_change_type(self, spelling: object) -> str:
         """CREATE, UPDATE or DELETE. Raises EnvelopeError."""
         found = None if isinstance(spelling, bool) else self._types.get(str(spelling))
         if found is None:
@@ -115,16 +115,16 @@ class Plain:
             )
         return found
 
-    def _value(self, name: str, value: Raw) -> Any:
+    def _convert_value(self, name: str, value: Raw) -> Any:
         plain = msgspec.json.decode(value)
         if name == "type":
-            return self._change(plain)
+            return self._parse_change_type(plain)
         if name == "updatedAt" and self._unit is not None:
-            return _moment(plain, self._unit)
+            return _format_time(plain, self._unit)
         if name in _IDS and isinstance(plain, int) and not isinstance(plain, bool):
             plain = str(plain)
         if name == "version" and isinstance(plain, str) and plain.isascii() and plain.isdigit():
-            plain = int(_digits(plain, 11))
+            plain = int(_cut_digits(plain, 11))
         try:
             return msgspec.convert(plain, _TYPES[_FIELDS[name]])
         except msgspec.ValidationError as error:
@@ -132,25 +132,25 @@ class Plain:
             raise msgspec.ValidationError(f"{error} - at `$.{place}`") from None
 
 
-class CloudEvents(Plain):
+class CloudEventsEnvelope(PlainEnvelope):
     """CloudEvents 1.0 in Kafka: structured mode as JSON, and binary mode, whose attributes are
     headers and whose value is the data. An event without data has null instead."""
 
     def __init__(self, declared: Declared) -> None:
         super().__init__(declared)
         wanted = {**self.pointers, "specversion": "/specversion", "base64": "/data_base64"}
-        self._lookup = Lookup(wanted)
+        self._lookup = JsonLookup(wanted)
         names = {segments(at)[0] for at in wanted.values()} - {"data", "data_base64"}
         self._headers = {f"ce_{name}": name for name in names}
 
-    def without_value(self, message: Message) -> WithoutValue:
-        return WithoutValue.READ if _is_binary(message) else WithoutValue.BAD
+    def without_value(self, message: Message) -> EmptyValueMeaning:
+        return EmptyValueMeaning.READ if _is_binary(message) else EmptyValueMeaning.BAD
 
     def read(self, message: Message) -> Envelope:
         try:
-            values = self._lookup(self._text(message))
+            values = self._lookup(self._get_json(message))
         except msgspec.ValidationError as error:
-            raise _fault(error, message) from None
+            raise _explain_event_error(error, message) from None
         if bytes(values.pop("specversion", _NULL)) != b'"1.0"':
             raise EnvelopeError(
                 "bad_field", "`specversion` is missing or another one; it must be 1.0"
@@ -159,9 +159,9 @@ class CloudEvents(Plain):
             raise EnvelopeError(
                 "bad_data", "the data is in `data_base64`; it must be a JSON object in `data`"
             )
-        return self._envelope(values, values.get("data", Raw(_NULL)))
+        return self._build_envelope(values, values.get("data", Raw(_NULL)))
 
-    def _text(self, message: Message) -> bytes:
+    def _get_json(self, message: Message) -> bytes:
         """The event in structured mode. Raises msgspec.DecodeError, UnicodeDecodeError."""
         value = message.value or b""
         if not _is_binary(message):
@@ -175,7 +175,7 @@ class CloudEvents(Plain):
         return msgspec.json.encode({"data": data, **attributes})
 
 
-class _Event(msgspec.Struct, gc=False):
+class _DebeziumEvent(msgspec.Struct, gc=False):
     op: str | None = None
     before: Raw | UnsetType = UNSET
     after: Raw | UnsetType = UNSET
@@ -183,10 +183,10 @@ class _Event(msgspec.Struct, gc=False):
     payload: Raw | UnsetType = UNSET
 
 
-_DECODER: Final = msgspec.json.Decoder(_Event)
+_DECODER: Final = msgspec.json.Decoder(_DebeziumEvent)
 
 
-class Debezium(Plain):
+class DebeziumEnvelope(PlainEnvelope):
     """Debezium's change events as JSON, with or without `schema` and `payload`. Pointers are into
     the row; time and source are the event's where the row has none.
 
@@ -204,18 +204,18 @@ class Debezium(Plain):
         if "updatedAt" in of_source:
             self._unit = "ms"
         self._placeholder = Placeholder(declared.placeholder or DEFAULT_PLACEHOLDER)
-        self._of_source = Lookup(of_source)
-        self._of_deletion = Lookup({"updatedAt": "/ts_ms", "clientId": "/name"})
+        self._of_source = JsonLookup(of_source)
+        self._of_deletion = JsonLookup({"updatedAt": "/ts_ms", "clientId": "/name"})
         self.pointers = {
             **self.pointers,
             **{name: f"/source{at}" for name, at in of_source.items()},
         }
 
-    def without_value(self, _: Message) -> WithoutValue:
-        return WithoutValue.REPEATED
+    def without_value(self, _: Message) -> EmptyValueMeaning:
+        return EmptyValueMeaning.REPEATED
 
     def read(self, message: Message) -> Envelope:
-        event, change, row = self._parts(message)
+        event, change, row = self._split_event(message)
         if self._placeholder.is_in(bytes(row)):
             raise EnvelopeError(
                 "bad_data",
@@ -231,16 +231,16 @@ class Debezium(Plain):
             )
         if isinstance(event.source, Raw) and bytes(event.source) != _NULL:
             values |= self._of_source(event.source)
-        envelope = self._envelope(values, row)
+        envelope = self._build_envelope(values, row)
         envelope.type = change
         if change == "DELETE":
             if envelope.version == MAX_VERSION:
                 raise EnvelopeError("bad_field", "the version of the deletion is out of range")
             envelope.version += 1
-            self._say_who(envelope, event.source)
+            self._set_origin_of_deletion(envelope, event.source)
         return envelope
 
-    def _say_who(self, envelope: Envelope, source: Raw | UnsetType) -> None:
+    def _set_origin_of_deletion(self, envelope: Envelope, source: Raw | UnsetType) -> None:
         """Of a DELETE: what the event knows of it, and nothing of the change before."""
         found = self._of_deletion(source) if isinstance(source, Raw) else {}
         at, name = (
@@ -251,12 +251,12 @@ class Debezium(Plain):
                 "bad_field", "`source` of the deletion lacks `ts_ms` or `name`: its time and origin"
             )
         envelope.author = None
-        envelope.updated_at = _moment(at, "ms")
-        envelope.client_id = self._client or self._value("clientId", found["clientId"])
+        envelope.updated_at = _format_time(at, "ms")
+        envelope.client_id = self._client or self._convert_value("clientId", found["clientId"])
 
-    def name(self, message: Message) -> Name:
-        _, change, row = self._parts(message)
-        id, version = _named(self._lookup(row))
+    def name(self, message: Message) -> RawIdentity:
+        _, change, row = self._split_event(message)
+        id, version = _get_identity(self._lookup(row))
         digits = bytes(version) if isinstance(version, Raw) else b""
         # No more of them than a version can have: Python makes no number of thousands.
         if change == "DELETE" and digits.isdigit() and len(digits) <= len(str(MAX_VERSION)):
@@ -266,20 +266,20 @@ class Debezium(Plain):
     def client_id(self, message: Message) -> object:
         if self._client is not None:
             return self._client
-        event, _, row = self._parts(message)
+        event, _, row = self._split_event(message)
         values = self._lookup(row)
         if isinstance(event.source, Raw) and bytes(event.source) != _NULL:
             values |= self._of_source(event.source)
-        return self._decoded_client(values)
+        return self._decode_client(values)
 
-    def place(self, message: Message) -> Place:
-        event, change, row = self._parts(message)
+    def place(self, message: Message) -> RawPlace:
+        event, change, row = self._split_event(message)
         values = self._lookup(row)
-        application = self._readable(PARENT, values)
+        application = self._read_text(PARENT, values)
         if isinstance(event.source, Raw) and bytes(event.source) != _NULL:
             values |= self._of_source(event.source)
         # The row of a deletion has the time of the change before it.
-        updated_at = None if change == "DELETE" else self._readable("updatedAt", values)
+        updated_at = None if change == "DELETE" else self._read_text("updatedAt", values)
         return application, updated_at
 
     def id_of_key(self, key: bytes | None) -> str:
@@ -288,17 +288,17 @@ class Debezium(Plain):
         try:
             event = _DECODER.decode(key or b"")
             row = event.payload if isinstance(event.payload, Raw) else (key or b"")
-            id, _ = _named(self._lookup(row))
+            id, _ = _get_identity(self._lookup(row))
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
             return ""
         return json_text(id) or ""
 
-    def _parts(self, message: Message) -> tuple[_Event, str, Raw]:
+    def _split_event(self, message: Message) -> tuple[_DebeziumEvent, str, Raw]:
         """The event, its type of change and its row."""
         event = _DECODER.decode(message.value or b"")
         if event.op is None and isinstance(event.payload, Raw):
             event = _DECODER.decode(event.payload)
-        change = self._change(event.op)
+        change = self._parse_change_type(event.op)
         deleted = change == "DELETE"
         row = event.before if deleted else event.after
         if isinstance(row, Raw) and bytes(row).startswith(b"{"):
@@ -309,7 +309,7 @@ class Debezium(Plain):
         raise EnvelopeError("bad_data", f"`{side}` is missing or no object; it has the row{hint}")
 
 
-class Lookup:
+class JsonLookup:
     """The values at pointers of a JSON text, as JSON. Several names may have one pointer."""
 
     def __init__(self, pointers: Mapping[str, str]) -> None:
@@ -328,25 +328,25 @@ class Lookup:
 
 
 _READERS: Final = {
-    EnvelopeForm.PLAIN: Plain,
-    EnvelopeForm.CLOUDEVENTS: CloudEvents,
-    EnvelopeForm.DEBEZIUM: Debezium,
+    EnvelopeForm.PLAIN: PlainEnvelope,
+    EnvelopeForm.CLOUDEVENTS: CloudEventsEnvelope,
+    EnvelopeForm.DEBEZIUM: DebeziumEnvelope,
 }
 
 
-def reader(declared: Declared) -> Reader:
+def create_parser(declared: Declared) -> EnvelopeParser:
     """What reads the envelopes that a kind declares."""
     return _READERS[declared.form](declared)
 
 
-def _of_entity(entity: Entity) -> Reader | None:
+def _create_entity_parser(entity: Entity) -> EnvelopeParser | None:
     """None for the contract's envelopes."""
     if entity.envelope is not None:
-        return reader(entity.envelope)
-    return None if entity.parent in (None, PARENT) else Shape(entity.parent)
+        return create_parser(entity.envelope)
+    return None if entity.parent in (None, PARENT) else ContractEnvelope(entity.parent)
 
 
-def _fault(error: msgspec.ValidationError, message: Message) -> Exception:
+def _explain_event_error(error: msgspec.ValidationError, message: Message) -> Exception:
     """What is wrong with an event in which nothing could be looked up."""
     if " - at `" in str(error):
         return error
@@ -357,37 +357,37 @@ def _fault(error: msgspec.ValidationError, message: Message) -> Exception:
 
 def _is_binary(message: Message) -> bool:
     """As the specification tells them apart: by the content type."""
-    there = False
+    has_version = False
     for name, value in message.headers:
         if name.lower() == "content-type":
             if (value or b"").lower().startswith(b"application/cloudevents"):
                 return False
         elif name == "ce_specversion":
-            there = True
-    return there
+            has_version = True
+    return has_version
 
 
-def _moment(value: object, unit: str) -> str:
+def _format_time(value: object, unit: str) -> str:
     """An ISO 8601 text of a number since the epoch, truncated to microseconds."""
     if isinstance(value, str) and value.removeprefix("-").isdigit() and value.isascii():
         sign = "-" * value.startswith("-")
-        value = int(sign + _digits(value.removeprefix("-"), 25))
+        value = int(sign + _cut_digits(value.removeprefix("-"), 25))
     must = f"it must be {unit} since 1970-01-01 UTC"
     if not isinstance(value, int) or isinstance(value, bool):
         raise EnvelopeError("bad_updated_at", f"the time is no whole number; {must}")
-    since = value // 1_000 if unit == "ns" else value * _UNITS[unit]
+    microseconds = value // 1_000 if unit == "ns" else value * _UNITS[unit]
     try:
-        return (_EPOCH + timedelta(microseconds=since)).isoformat()
+        return (_EPOCH + timedelta(microseconds=microseconds)).isoformat()
     except OverflowError:
         raise EnvelopeError("bad_updated_at", f"the time is out of range; {must}") from None
 
 
-def _digits(text: str, most: int) -> str:
+def _cut_digits(text: str, limit: int) -> str:
     """A number as text, cut where it is out of range anyway."""
-    return text.lstrip("0")[:most] or "0"
+    return text.lstrip("0")[:limit] or "0"
 
 
-def _named(values: Mapping[str, Raw]) -> Name:
+def _get_identity(values: Mapping[str, Raw]) -> RawIdentity:
     """Id and version as JSON, a number that is an id as a text."""
     id = values.get("id", UNSET)
     if isinstance(id, Raw) and bytes(id).isdigit():
@@ -395,9 +395,9 @@ def _named(values: Mapping[str, Raw]) -> Name:
     return id, values.get("version", UNSET)
 
 
-DECLARED: Shapes = {
+DECLARED_PARSERS: EnvelopeParsers = {
     topic: found
     for entity in BY_TOPIC.values()
-    if (found := _of_entity(entity)) is not None
+    if (found := _create_entity_parser(entity)) is not None
     for topic in entity.topics
 }

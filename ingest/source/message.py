@@ -8,16 +8,15 @@ import msgspec
 
 CUT = "#"
 
-# Topic and number of a partition, whatever the topic's id.
+# The name of a topic and the number of its partition, whatever the id of the topic.
 KafkaPartition = tuple[str, int]
 
 
 class TopicPartition(msgspec.Struct, frozen=True, order=True):
-    """One partition of a topic as it exists now. topic_id tells it from an earlier topic of the
-    same name; empty if the broker has no topic ids."""
+    """One partition of a topic as it exists now."""
 
     topic: str
-    topic_id: str
+    topic_id: str  # differs from that of an earlier topic of the same name; "" without topic ids
     partition: int
 
     @property
@@ -27,7 +26,7 @@ class TopicPartition(msgspec.Struct, frozen=True, order=True):
 
     @property
     def broker_id(self) -> str:
-        """The topic's id at the broker: without our count of truncations."""
+        """The id of the topic at the broker, without our count of truncations."""
         return self.topic_id.partition(CUT)[0]
 
     @property
@@ -35,27 +34,26 @@ class TopicPartition(msgspec.Struct, frozen=True, order=True):
         """How often the log was truncated before."""
         return int(self.topic_id.partition(CUT)[2] or 1) - 1
 
-    def after_cut(self) -> TopicPartition:
-        """The same partition after its log was truncated: its offsets start again from 0."""
+    def make_successor(self) -> TopicPartition:
+        """Return the same partition after its log was truncated: offsets start again from 0."""
         return TopicPartition(self.topic, f"{self.broker_id}{CUT}{self.cuts + 2}", self.partition)
 
 
 class Message(msgspec.Struct, frozen=True, gc=False):
-    """One message, byte for byte. timestamp: milliseconds since the epoch; -1: not known.
-    leader_epoch: number of the leader that wrote it to the log; -1: not known."""
+    """One message, byte for byte."""
 
     topic: str
     partition: int
     offset: int
-    timestamp: int
+    timestamp: int  # milliseconds since the epoch; -1 if not known
     key: bytes | None
     value: bytes | None
     headers: tuple[tuple[str, bytes | None], ...] = ()
-    leader_epoch: int = -1
+    leader_epoch: int = -1  # number of the leader that wrote it to the log; -1 if not known
 
     @property
     def size(self) -> int:
-        """Bytes of key, value and headers."""
+        """The bytes of key, value and headers."""
         size = len(self.key or b"") + len(self.value or b"")
         if self.headers:
             size += sum(len(name) + len(value or b"") for name, value in self.headers)
@@ -66,33 +64,36 @@ DIGEST_BYTES = 16
 
 
 class LastMessage(msgspec.Struct, frozen=True):
-    """The last message that was read of a partition. leader_epoch: number of the leader that wrote
-    it to the log, -1 if unknown. digest: of its time, key and value."""
+    """The last message that was read of a partition, to recognise its log by."""
 
     offset: int
-    leader_epoch: int
-    digest: bytes
+    leader_epoch: int  # number of the leader that wrote it to the log; -1 if not known
+    digest: bytes  # of its time, key and value
 
     @classmethod
     def of(cls, message: Message) -> LastMessage:
-        return cls(message.offset, message.leader_epoch, _digest(message))
+        return cls(message.offset, message.leader_epoch, _hash_message(message))
 
-    def same(self, message: Message) -> bool:
-        """Whether this is the message. The same content from another leader is not."""
+    def is_same(self, message: Message) -> bool:
+        """Return whether `message` is this one. The same content from another leader is not."""
         epochs = (self.leader_epoch, message.leader_epoch)
         return (
             self.offset == message.offset
             and (epochs[0] == epochs[1] or -1 in epochs)
-            and self.digest == _digest(message)
+            and self.digest == _hash_message(message)
         )
 
     def may_be_gone(self, low: int, leader_epoch: int) -> bool:
-        """Whether the message may be gone from an intact log: deleted, or compacted. low: the first
-        offset. leader_epoch: of the next message, -1 if unknown; the same leader cuts nothing."""
+        """Return whether the message may be gone from an intact log, deleted or compacted.
+
+        Args:
+            low: The first offset at the broker.
+            leader_epoch: Of the next message, -1 if not known. The same leader truncates nothing.
+        """
         return low > self.offset or self.leader_epoch == leader_epoch != -1
 
 
-def _digest(message: Message) -> bytes:
+def _hash_message(message: Message) -> bytes:
     hashed = blake2b(message.timestamp.to_bytes(8, signed=True), digest_size=DIGEST_BYTES)
     for part in (message.key, message.value):
         # The length first: no two messages give the same bytes.

@@ -10,7 +10,7 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 from history.failure.complaints import Complaint
-from ingest.source.client import TIMEOUT_SECONDS, Heard, made
+from ingest.source.client import TIMEOUT_SECONDS, ConnectionStatus, create_client
 
 _SETTINGS: Final[Mapping[str, str | int | float | bool]] = {
     "client.id": "annals-simulate",
@@ -25,17 +25,21 @@ _TIMEOUT: Final = 20.0
 
 
 class ProducerError(Complaint):
-    """The broker cannot be reached or refuses."""
+    """Raised when the broker cannot be reached or refuses."""
 
 
-class Producer:
-    """Sends without waiting; counts what the broker confirmed and what it refused. settings:
-    librdkafka's, with `bootstrap.servers`; they override the defaults. Raises WrongSettingError."""
+class KafkaProducer:
+    """Sends without waiting, and counts what the broker confirmed and refused.
+
+    Args:
+        settings: Settings of librdkafka with `bootstrap.servers`; they override the defaults.
+            WrongSettingError is raised for a wrong one.
+    """
 
     def __init__(self, settings: Mapping[str, str | int | float | bool]) -> None:
         self._settings: dict[str, str | int | float | bool] = dict(settings)
-        self._heard = Heard()
-        self._client = made(Client, {**_SETTINGS, **settings}, self._heard)
+        self._heard = ConnectionStatus()
+        self._client = create_client(Client, {**_SETTINGS, **settings}, self._heard)
         self.sent = 0
         self.delivered = 0
         self.failed = 0
@@ -53,32 +57,32 @@ class Producer:
         self._client.poll(0)
 
     def wait(self, seconds: float) -> None:
-        """Wait, and process confirmations meanwhile."""
+        """Wait, and handle confirmations meanwhile."""
         until = monotonic() + seconds
-        while (left := until - monotonic()) > 0:
-            self._client.poll(left)
+        while (remaining := until - monotonic()) > 0:
+            self._client.poll(remaining)
 
     def flush(self, seconds: float = 60.0) -> int:
-        """Wait for outstanding confirmations. Returns how many are still missing."""
+        """Wait for outstanding confirmations. Return how many are still missing."""
         return self._client.flush(seconds)
 
     def create_topics(self, names: Iterable[str], partitions: int) -> None:
         """Create the missing topics with the broker's replication factor. Raises ProducerError."""
-        heard = Heard()
-        admin = made(AdminClient, self._settings, heard)
+        status = ConnectionStatus()
+        admin = create_client(AdminClient, self._settings, status)
         try:
-            there = admin.list_topics(timeout=TIMEOUT_SECONDS).topics
+            existing = admin.list_topics(timeout=TIMEOUT_SECONDS).topics
         except KafkaException as error:
-            why = heard.unreachable(admin, error)
+            why = status.make_unreachable_error(admin, error)
             raise ProducerError(
                 f"{why}. No answer in {TIMEOUT_SECONDS:g} seconds, so nothing was sent. Check "
                 "KAFKA_BOOTSTRAP_SERVERS and whether Kafka runs"
             ) from None
-        missing = [name for name in names if name not in there]
+        missing = [name for name in names if name not in existing]
         if not missing:
             return
-        wanted = [NewTopic(name, partitions, -1) for name in missing]
-        for future in admin.create_topics(wanted, operation_timeout=_TIMEOUT).values():
+        new_topics = [NewTopic(name, partitions, -1) for name in missing]
+        for future in admin.create_topics(new_topics, operation_timeout=_TIMEOUT).values():
             try:
                 future.result(_TIMEOUT)
             except KafkaException as error:

@@ -1,4 +1,4 @@
-"""What one transaction writes: rows, rejects, and the progress of each partition."""
+"""A batch: the rows and bad messages of one transaction, and the progress of each partition."""
 
 from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -7,19 +7,18 @@ from operator import attrgetter
 
 import msgspec
 
-from history.daily.window import Window, day_of
+from history.daily.window import day_of
 from history.entities import BY_NAME
 from history.record import Record
 from history.search_index.keys import NONE_KNOWN, Fingerprint, KeyRow, KnownFingerprints, NewKeys
-from ingest.source.decode import Expired, Reason, Rejected, Repeated, decode
+from ingest.source.decode import DecodedMessage, Reason
 from ingest.source.message import LastMessage, Message, TopicPartition
 
 GIANT_BYTES = 128 * 1024
 _FREED_AT_ONCE = 100
 _BY_ID = attrgetter("record.id")
-_TIMESTAMP = attrgetter("timestamp")
 
-# A kind of entity and a UTC day: the place of a row.
+# A kind of entity and a UTC day: the partition of a row.
 EntityDay = tuple[str, date]
 
 
@@ -31,7 +30,7 @@ class Limits:
     bytes: int
 
 
-class Row(msgspec.Struct, frozen=True, gc=False):
+class DecodedRow(msgspec.Struct, frozen=True, gc=False):
     """A good record with the message that it came from."""
 
     record: Record
@@ -42,8 +41,8 @@ class Row(msgspec.Struct, frozen=True, gc=False):
         return self.record.entity, day_of(self.record.updated_at)
 
 
-class Reject(msgspec.Struct, frozen=True, gc=False):
-    """A message for the quarantine."""
+class BadMessage(msgspec.Struct, frozen=True, gc=False):
+    """A message for the quarantine, with the reason and a sentence about it."""
 
     message: Message
     reason: Reason
@@ -51,35 +50,35 @@ class Reject(msgspec.Struct, frozen=True, gc=False):
 
 
 class OffsetGap(msgspec.Struct, frozen=True, gc=False):
-    """Offsets [start, end) that the broker did not deliver. lost: the broker deleted messages
-    before they were read. Otherwise there was no message (transaction markers, compaction)."""
+    """Offsets [start, end) that the broker did not deliver."""
 
     start: int
     end: int
-    lost: bool
+    lost: bool  # deleted before they were read; otherwise they never were messages
 
 
 @dataclass(slots=True)
 class PartitionProgress:
-    """One partition within a batch: offsets [start, next) were read. good: messages with a record
-    to store. last: the last message."""
+    """One partition within a batch: offsets [start, next) were read."""
 
     start: int
     next: int
     read: int = 0
-    good: int = 0
+    good: int = 0  # messages with a record to store
     expired: int = 0
     newest_timestamp: int = -1
     gaps: list[OffsetGap] = field(default_factory=list)
-    last: Message | None = field(default=None, compare=False)
+    last: Message | None = field(default=None, compare=False)  # the last message that was read
 
 
 class Batch:
-    """Messages until it is full; giant ones get batches of their own. Offsets of a partition are
-    contiguous; gaps are listed. keys, set by arrange(): the business keys to store, each with its
-    newest day. expired: rows older than the window. unplaced: rows whose partition cannot be
-    created. repeated: messages that say nothing new. known: fingerprints of keys that were stored
-    before."""
+    """Messages up to the limits; giant messages get batches of their own.
+
+    The offsets of a partition are contiguous; gaps are listed.
+
+    Args:
+        known: Fingerprints of search keys that were stored before.
+    """
 
     def __init__(self, limits: Limits, known: KnownFingerprints = NONE_KNOWN) -> None:
         self._limits = limits
@@ -88,19 +87,18 @@ class Batch:
         self._giant = False
         self.bytes = 0
         self.messages = 0
-        self.rows: dict[str, list[Row]] = {}
-        self.keys: list[KeyRow] = []
-        self.expired: list[Row] = []
-        self.rejects: list[Reject] = []
-        self.repeated: list[Message] = []
-        self.unplaced: list[Reject] = []
+        self.rows: dict[str, list[DecodedRow]] = {}  # by kind of entity
+        self.keys: list[KeyRow] = []  # search keys with their newest day; set by arrange
+        self.expired: list[DecodedRow] = []  # older than the window
+        self.rejects: list[BadMessage] = []
+        self.repeated: list[Message] = []  # messages that say nothing new
+        self.unplaced: list[BadMessage] = []  # their partition cannot be created
         self.progress: dict[TopicPartition, PartitionProgress] = {}
 
-    def takes(self, message: Message) -> bool:
-        """Whether the message still fits. An empty batch takes any message."""
+    def fits(self, size: int) -> bool:
+        """Return whether a message of `size` bytes still fits. An empty batch takes any message."""
         if not self.messages:
             return True
-        size = message.size
         return (
             self.messages < self._limits.rows
             and self.bytes + size <= self._limits.bytes
@@ -109,55 +107,70 @@ class Batch:
 
     def add(
         self,
-        message: Message,
+        decoded: DecodedMessage,
         source: TopicPartition,
         expected: int,
-        window: Window,
         gaps: tuple[OffsetGap, ...] = (),
-    ) -> Reject | None:
-        """Add one message; returns the reject if it breaks the contract. expected: the next offset
-        of its partition. gaps: cover the offsets from there to the message's own."""
-        self._begun(source, expected).gaps.extend(gaps)
-        return self._take([message], [message.size], source, window)[1]
+    ) -> BadMessage | None:
+        """Add one message. Return it as a bad message if it breaks the contract.
+
+        Args:
+            expected: The next offset of the partition.
+            gaps: Cover the offsets from `expected` to the message's own.
+        """
+        self._get_progress(source, expected).gaps.extend(gaps)
+        return self._add_decoded([decoded], source)[1]
 
     def add_run(
         self,
-        messages: Sequence[Message],
+        run: Sequence[DecodedMessage],
         source: TopicPartition,
         expected: int,
-        window: Window,
         skipping: bool = False,
-    ) -> tuple[int, Reject | None]:
-        """Add the messages that follow one another in this partition from the expected offset on,
-        while they fit, up to the first that breaks the contract. skipping: offsets between them
-        have no message. Returns how many were added, and the reject if the last of them is one."""
-        sizes = self._fitting(messages, source, expected, skipping)
-        if not sizes:
-            return 0, None
-        gaps = self._begun(source, expected).gaps
-        added, reject = self._take(messages[: len(sizes)], sizes, source, window)
-        if messages[added - 1].offset != expected + added - 1:
-            for message in messages[:added]:
-                if message.offset > expected:
-                    gaps.append(OffsetGap(expected, message.offset, lost=False))
-                expected = message.offset + 1
-        return added, reject
+    ) -> tuple[int, BadMessage | None]:
+        """Add messages that follow one another in a partition, up to the first bad one.
 
-    def _begun(self, source: TopicPartition, expected: int) -> PartitionProgress:
+        Args:
+            expected: The next offset of the partition.
+            skipping: Whether offsets between the messages never were messages.
+
+        Returns:
+            How many messages were added: those that fit and follow one another from `expected` on.
+            The last of them as a bad message if it breaks the contract.
+        """
+        fitting = self._count_fitting(run, source, expected, skipping)
+        if not fitting:
+            return 0, None
+        gaps = self._get_progress(source, expected).gaps
+        added, bad_message = self._add_decoded(run[:fitting], source)
+        if run[added - 1].message.offset != expected + added - 1:
+            for decoded in run[:added]:
+                offset = decoded.message.offset
+                if offset > expected:
+                    gaps.append(OffsetGap(expected, offset, lost=False))
+                expected = offset + 1
+        return added, bad_message
+
+    def _get_progress(self, source: TopicPartition, expected: int) -> PartitionProgress:
         progress = self.progress.get(source)
         if progress is None:
             progress = self.progress[source] = PartitionProgress(expected, expected)
         return progress
 
-    def _fitting(
-        self, messages: Sequence[Message], source: TopicPartition, expected: int, skipping: bool
-    ) -> list[int]:
-        """The sizes of the first messages that add_run() can take; as takes() for each of them."""
+    def _count_fitting(
+        self,
+        run: Sequence[DecodedMessage],
+        source: TopicPartition,
+        expected: int,
+        skipping: bool,
+    ) -> int:
+        """Return how many of the first messages `add_run` can add, by the rules of `fits`."""
         topic, number = source.topic, source.partition
         room = max(0, self._limits.rows - self.messages, not self.messages)
         room_bytes = self._limits.bytes - self.bytes
-        sizes: list[int] = []
-        for message in messages[:room]:
+        giant, count = self._giant, 0
+        for decoded in run[:room]:
+            message, size = decoded.message, decoded.size
             offset = message.offset
             if (
                 (offset != expected and (offset < expected or not skipping))
@@ -166,71 +179,69 @@ class Batch:
             ):
                 break
             expected = offset + 1
-            size = message.size
             room_bytes -= size
-            if sizes or self.messages:
-                giant = self._giant if self.messages else sizes[0] > GIANT_BYTES
-                if room_bytes < 0 or (size > GIANT_BYTES) is not giant:
-                    break
-            sizes.append(size)
-        return sizes
+            if not count and not self.messages:
+                giant = size > GIANT_BYTES
+            elif room_bytes < 0 or (size > GIANT_BYTES) is not giant:
+                break
+            count += 1
+        return count
 
-    def _take(
-        self,
-        messages: Sequence[Message],
-        sizes: Sequence[int],
-        source: TopicPartition,
-        window: Window,
-    ) -> tuple[int, Reject | None]:
+    def _add_decoded(
+        self, run: Sequence[DecodedMessage], source: TopicPartition
+    ) -> tuple[int, BadMessage | None]:
         """Add messages of one partition up to the first that breaks the contract."""
         if not self.messages:
-            self._giant = sizes[0] > GIANT_BYTES
-        read, add_keys, rows, reject = decode.read, self._new_keys.add, None, None
-        added = expired = 0
-        for message in messages:
+            self._giant = run[0].size > GIANT_BYTES
+        add_keys, rows, bad_message = self._new_keys.add, None, None
+        added = expired = size = 0
+        newest_timestamp = -1
+        for decoded in run:
             added += 1
-            try:
-                record, found = read(message, window)
-            except Repeated:
-                self.repeated.append(message)
-                continue
-            except Rejected as error:
-                reject = Reject(message, error.reason, error.detail)
-                self.rejects.append(reject)
+            message, record = decoded.message, decoded.record
+            size += decoded.size
+            newest_timestamp = max(newest_timestamp, message.timestamp)
+            if record is None:
+                if decoded.reason is None:
+                    self.repeated.append(message)
+                    continue
+                bad_message = BadMessage(message, decoded.reason, decoded.detail)
+                self.rejects.append(bad_message)
                 break
-            except Expired as error:
+            if decoded.is_expired:
                 expired += 1
-                self.expired.append(Row(error.record, message))
+                self.expired.append(DecodedRow(record, message))
                 continue
             if rows is None:
                 rows = self.rows.setdefault(record.entity, [])
-            rows.append(Row(record, message))
-            add_keys(record, found)
-        taken = messages[:added]
+            rows.append(DecodedRow(record, message))
+            add_keys(record, decoded.search_keys)
+        last = run[added - 1].message
         progress = self.progress[source]
-        progress.last = taken[-1]
-        progress.next = taken[-1].offset + 1
+        progress.last = last
+        progress.next = last.offset + 1
         progress.read += added
         progress.expired += expired
-        progress.good += added - expired - (reject is not None)
-        progress.newest_timestamp = max(progress.newest_timestamp, *map(_TIMESTAMP, taken))
+        progress.good += added - expired - (bad_message is not None)
+        progress.newest_timestamp = max(progress.newest_timestamp, newest_timestamp)
         self.messages += added
-        self.bytes += sum(sizes[:added])
-        return added, reject
+        self.bytes += size
+        return added, bad_message
 
     def skip(
         self, source: TopicPartition, expected: int, end: int, gaps: tuple[OffsetGap, ...]
     ) -> None:
-        """Advance a partition to its end, over offsets without messages. expected, gaps: as of
-        add()."""
+        """Advance a partition to its end, over offsets without messages. See `add`."""
         progress = self.progress.setdefault(source, PartitionProgress(expected, expected))
         progress.gaps.extend(gaps)
         progress.next = end
 
     def arrange(self) -> None:
-        """Sort rows and keys into the order of insertion: neighbours go to the same index pages,
-        and two writers of the same rows do not deadlock. Versions of one entity stay in the order
-        of arrival. Does nothing if the batch is sorted already."""
+        """Sort rows and keys into the order of insertion, if they are not sorted already.
+
+        Neighbours then go to the same index pages, and two writers of the same rows do not
+        deadlock. Versions of one entity stay in the order of arrival.
+        """
         if self._arranged == self.messages:
             return
         self._arranged = self.messages
@@ -238,37 +249,37 @@ class Batch:
             rows.sort(key=_BY_ID)
         self.keys = self._new_keys.rows()
 
-    def days(self) -> set[EntityDay]:
-        """The days of the rows to store."""
+    def get_days(self) -> set[EntityDay]:
+        """Return the days of the rows to store."""
         return {row.day for rows in self.rows.values() for row in rows}
 
     def admit(self, days: Container[EntityDay]) -> None:
-        """Store the expired rows of these days after all."""
+        """Move the expired rows of these days to the rows to store."""
         good = [row for row in self.expired if row.day in days]
         self.expired = [row for row in self.expired if row.day not in days]
         for row in good:
             self.rows.setdefault(row.record.entity, []).append(row)
             self._new_keys.add(row.record)
-            progress = self._progress_of(row)
+            progress = self._find_progress(row)
             progress.expired, progress.good = progress.expired - 1, progress.good + 1
         if good:
             self._arranged = -1
 
     def expire(self, days: Container[EntityDay]) -> None:
-        """Count the rows of these days as expired. Their business keys stay in the batch."""
-        for row in self._remove(days):
+        """Count the rows of these days as expired. Their search keys stay in the batch."""
+        for row in self._remove_days(days):
             self.expired.append(row)
-            progress = self._progress_of(row)
+            progress = self._find_progress(row)
             progress.expired, progress.good = progress.expired + 1, progress.good - 1
 
-    def refuse(self, day: EntityDay, why: str) -> None:
-        """Quarantine the rows of a day."""
+    def refuse(self, day: EntityDay, detail: str) -> None:
+        """Move the rows of a day to the quarantine, with `detail` as the reason."""
         self.unplaced += [
-            Reject(row.message, Reason.NO_PARTITION, why) for row in self._remove({day})
+            BadMessage(row.message, Reason.NO_PARTITION, detail) for row in self._remove_days({day})
         ]
 
-    def _remove(self, days: Container[EntityDay]) -> list[Row]:
-        removed: list[Row] = []
+    def _remove_days(self, days: Container[EntityDay]) -> list[DecodedRow]:
+        removed: list[DecodedRow] = []
         for name, rows in list(self.rows.items()):
             removed += (row for row in rows if row.day in days)
             self.rows[name] = [row for row in rows if row.day not in days]
@@ -276,13 +287,13 @@ class Batch:
                 del self.rows[name]
         return removed
 
-    def _progress_of(self, row: Row) -> PartitionProgress:
+    def _find_progress(self, row: DecodedRow) -> PartitionProgress:
         place = (row.message.topic, row.message.partition)
         return next(p for s, p in self.progress.items() if (s.topic, s.partition) == place)
 
     @property
     def fingerprints(self) -> Mapping[str, Fingerprint]:
-        """By id, the fingerprint of the newest business keys in this batch."""
+        """By id, the fingerprint of the newest search keys in this batch."""
         return self._new_keys.fingerprints
 
     def clear(self) -> None:
@@ -293,26 +304,25 @@ class Batch:
         while self.expired:
             del self.expired[-_FREED_AT_ONCE:]
 
-    def entities(self) -> list[str]:
-        """Names of the kinds of entities with rows here, in the order of their declaration (so
-        that two writers lock tables in the same order)."""
+    def list_entities(self) -> list[str]:
+        """Return the kinds of entities with rows here, in the order of their declaration.
+
+        In this order two writers lock tables without a deadlock.
+        """
         return [name for name in BY_NAME if name in self.rows]
 
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """The right to write one partition from next_offset on, until another consumer claims it with a
-    higher epoch. resume_until: bad messages before it go to quarantine, whatever the limits are.
-    reread_until: the quarantine has messages up to here; 0 if none. last: the message before
-    next_offset, if known and still there."""
+    """The right to write one partition, until another consumer claims it with a higher epoch."""
 
     source: TopicPartition
     epoch: int
-    next_offset: int
-    resume_until: int
+    next_offset: int  # the offset to read next
+    resume_until: int  # bad messages before it go to quarantine, whatever the limits are
     halted: bool
-    reread_until: int = 0
-    last: LastMessage | None = None
+    reread_until: int = 0  # the quarantine has messages up to this offset; 0 if none
+    last: LastMessage | None = None  # the message before next_offset, if known and still there
 
 
 Claims = Mapping[TopicPartition, Claim]

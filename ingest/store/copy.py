@@ -1,4 +1,4 @@
-"""Writes rows to a table by COPY: all rows, or all except those that PostgreSQL cannot store."""
+"""Writes rows by COPY: all of them, or all except those that PostgreSQL cannot store."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -13,9 +13,9 @@ from history.documents.jsonb import MOST_AFTER_POINT, MOST_BEFORE_POINT
 from history.entities import Entity
 from history.record import Record
 from ingest.source.decode import Reason
-from ingest.store.batch import Reject, Row
+from ingest.store.batch import BadMessage, DecodedRow
 from ingest.store.ledger import Connection
-from ingest.store.sqlstate import Cause, cause, of_shard
+from ingest.store.sqlstate import ErrorCause, classify_error, convert_shard_error
 
 HEADER = b"PGCOPY\n\xff\r\n\0" + bytes(8)
 TRAILER = b"\xff\xff"
@@ -36,52 +36,52 @@ Piece = bytes | memoryview
 _COLUMNS = ("id", "version", "data", "updated_at", "client_id", "author", "type")
 
 
-def columns(entity: Entity) -> tuple[str, ...]:
-    """The columns of an entity's table, in the order in which encode_row() puts them."""
+def get_copy_columns(entity: Entity) -> tuple[str, ...]:
+    """Return the columns of an entity's table in the order of `encode_row`."""
     return _COLUMNS if entity.parent is None else (*_COLUMNS, "product_instance_id")
 
 
 def encode_rows(records: Iterable[Record]) -> Iterator[Piece]:
-    """Rows in binary COPY format, in pieces."""
+    """Encode rows in the binary format of COPY, in pieces."""
     for record in records:
-        yield from _pieces(record)
+        yield from _encode_pieces(record)
 
 
 def encode_row(record: Record) -> bytes:
-    """One row of encode_rows()."""
-    return b"".join(_pieces(record))
+    """Encode one row in the binary format of COPY."""
+    return b"".join(_encode_pieces(record))
 
 
-def _pieces(record: Record) -> tuple[bytes, Piece, bytes]:
-    """A row, with its document in the middle."""
+def _encode_pieces(record: Record) -> tuple[bytes, Piece, bytes]:
+    """Encode one row as three pieces, with its document in the middle."""
     _, id, version, kind, updated_at, client_id, author, application, data = astuple(record)
     ident = id.encode()
     length, count = len(ident), 7 if application is None else 8
-    start = _start(length)(count, length, ident, 4, version, len(data) + 1, _JSONB)
-    end = _TIME(8, updated_at - _EPOCH_2000) + _source(client_id, author, kind)
-    return start, data, end if application is None else end + _text(application)
+    start = _get_start_packer(length)(count, length, ident, 4, version, len(data) + 1, _JSONB)
+    end = _TIME(8, updated_at - _EPOCH_2000) + _encode_source(client_id, author, kind)
+    return start, data, end if application is None else end + _encode_text(application)
 
 
-def numbered(number: int, row: bytes) -> bytes:
-    """The same row with one more column in front: an integer."""
+def prefix_number(number: int, row: bytes) -> bytes:
+    """Return an encoded row with one more column in front: an integer."""
     count = int.from_bytes(row[:2], "big")
     return (count + 1).to_bytes(2, "big") + _INTEGER(4, number) + row[2:]
 
 
 @lru_cache(256)
-def _start(length: int) -> Callable[..., bytes]:
-    """What packs a row up to its document."""
+def _get_start_packer(length: int) -> Callable[..., bytes]:
+    """Return the packer of a row up to its document. `length`: of its id in bytes."""
     return Struct(f">hi{length}siiiB").pack
 
 
 @lru_cache(4096)
-def _source(client_id: str, author: str | None, kind: int) -> bytes:
-    """client_id, author and type: few combinations, met again and again."""
-    login = _NULL if author is None else _text(author)
-    return _text(client_id) + login + _INTEGER(4, kind)
+def _encode_source(client_id: str, author: str | None, kind: int) -> bytes:
+    """Encode client_id, author and type. Few combinations occur, so they are cached."""
+    login = _NULL if author is None else _encode_text(author)
+    return _encode_text(client_id) + login + _INTEGER(4, kind)
 
 
-def _text(value: str) -> bytes:
+def _encode_text(value: str) -> bytes:
     encoded = value.encode()
     return _LENGTH(len(encoded)) + encoded
 
@@ -93,32 +93,34 @@ _BAD_NUMBER = (
 
 
 @dataclass(frozen=True, slots=True)
-class Refused:
-    """A row that PostgreSQL does not store, and its error."""
+class RefusedRow:
+    """A row that PostgreSQL cannot store, with the error."""
 
-    row: Row
+    row: DecodedRow
     error: psycopg.Error
 
 
 class RowsDroppedError(psycopg.OperationalError):
-    """PostgreSQL took fewer rows than it was given: the store is wrong, not the rows."""
+    """Raised when PostgreSQL took fewer rows than were sent: the table is wrong, not the rows."""
 
 
-def copy(
+def copy_pieces(
     connection: Connection, table: sql.Identifier, names: Iterable[str], rows: Iterable[Piece]
 ) -> int:
-    """COPY rows in PostgreSQL's binary format, given in pieces, in chunks of at least CHUNK_BYTES.
-    Returns how many PostgreSQL took."""
+    """Send encoded rows by COPY, in chunks of at least CHUNK_BYTES.
+
+    Returns how many rows PostgreSQL took.
+    """
     statement = sql.SQL("COPY {table} ({names}) FROM STDIN (FORMAT binary)").format(
         table=table, names=sql.SQL(", ").join(map(sql.Identifier, names))
     )
     try:
-        return _send(connection, statement, rows)
+        return _send_pieces(connection, statement, rows)
     except errors.InternalError_ as error:
-        raise of_shard(error, table.as_string(connection).strip('"')) from error
+        raise convert_shard_error(error, table.as_string(connection).strip('"')) from error
 
 
-def _send(connection: Connection, statement: sql.Composed, rows: Iterable[Piece]) -> int:
+def _send_pieces(connection: Connection, statement: sql.Composed, rows: Iterable[Piece]) -> int:
     with connection.cursor() as cursor:
         with cursor.copy(statement) as stream:
             pieces: list[Piece] = [HEADER]
@@ -133,37 +135,44 @@ def _send(connection: Connection, statement: sql.Composed, rows: Iterable[Piece]
         return cursor.rowcount
 
 
-def halve(
+def isolate_bad_rows(
     connection: Connection,
-    attempt: Callable[[Sequence[Row]], None],
-    rows: Sequence[Row],
+    attempt: Callable[[Sequence[DecodedRow]], None],
+    rows: Sequence[DecodedRow],
     conflicts: bool = False,
-) -> list[Refused]:
-    """Attempt all rows in a savepoint, in a transaction; if one is at fault, halve until it is
-    found. Returns the rows at fault; the others are stored. conflicts: also rows that violate a
-    unique constraint; else that is raised, as are all errors that are not the rows' fault."""
+) -> list[RefusedRow]:
+    """Store rows, halving them in savepoints until each bad row is found.
+
+    Args:
+        attempt: Stores rows or raises. Called in a savepoint of the caller's transaction.
+        conflicts: Whether a row that violates a unique constraint counts as bad. Otherwise that
+            error is raised, as is every error that is not the fault of the rows.
+
+    Returns:
+        The bad rows. All others are stored.
+    """
     if not rows:
         return []
     try:
         with connection.transaction():
             attempt(rows)
     except psycopg.Error as error:
-        if cause(error) is not Cause.BATCH:
+        if classify_error(error) is not ErrorCause.BATCH:
             raise
         if isinstance(error, errors.UniqueViolation) and not conflicts:
             raise
         if len(rows) == 1:
-            return [Refused(rows[0], error)]
+            return [RefusedRow(rows[0], error)]
         middle = len(rows) // 2
         return [
-            *halve(connection, attempt, rows[:middle], conflicts),
-            *halve(connection, attempt, rows[middle:], conflicts),
+            *isolate_bad_rows(connection, attempt, rows[:middle], conflicts),
+            *isolate_bad_rows(connection, attempt, rows[middle:], conflicts),
         ]
     return []
 
 
-def reject(refused: Refused) -> Reject:
-    """The reject for a row that PostgreSQL does not store. The detail quotes nothing of the row."""
+def make_bad_message(refused: RefusedRow) -> BadMessage:
+    """Return a refused row as a message for the quarantine. The detail quotes nothing of it."""
     error = refused.error
     reason, detail = Reason.NOT_STORABLE, "PostgreSQL refuses the row"
     if isinstance(error, errors.UntranslatableCharacter | errors.CharacterNotInRepertoire):
@@ -176,4 +185,4 @@ def reject(refused: Refused) -> Reject:
         reason, detail = Reason.BAD_NUMBER, _BAD_NUMBER
     elif isinstance(error, psycopg.IntegrityError):
         detail = f"PostgreSQL refuses the row by the constraint {error.diag.constraint_name}"
-    return Reject(refused.row.message, reason, f"{detail} (SQLSTATE {error.sqlstate})")
+    return BadMessage(refused.row.message, reason, f"{detail} (SQLSTATE {error.sqlstate})")

@@ -18,8 +18,8 @@ from history.daily.window import EPOCH, MICROSECONDS_PER_DAY, day_of
 from history.entities import Entity
 from history.search_index.keys import KeyRow
 from history.search_index.upsert import upsert
-from ingest.store.batch import Row
-from ingest.store.copy import RowsDroppedError, columns, copy, encode_rows
+from ingest.store.batch import DecodedRow
+from ingest.store.copy import RowsDroppedError, copy_pieces, encode_rows, get_copy_columns
 from ingest.store.ledger import Connection
 
 # Each row is found by primary key: ingest.store.session has the settings for that.
@@ -67,7 +67,7 @@ def _server_time(connection: Connection) -> datetime:
     return known[1] + timedelta(seconds=time.monotonic() - known[0])
 
 
-def note(connection: Connection, entity: Entity, rows: Sequence[Row]) -> None:
+def note(connection: Connection, entity: Entity, rows: Sequence[DecodedRow]) -> None:
     """Note those of the rows that entered a sealed day, in the transaction that has just stored
     them. Days that are not over by the server's clock are not asked about: none of them is sealed
     or packed, whatever this machine's clock says. A sealer
@@ -88,7 +88,7 @@ def note(connection: Connection, entity: Entity, rows: Sequence[Row]) -> None:
         connection.execute(query, (entity.table, day, *columns, *bounds))
 
 
-def _columns(rows: Sequence[Row]) -> tuple[list[object], ...]:
+def _columns(rows: Sequence[DecodedRow]) -> tuple[list[object], ...]:
     """Key and origin of the rows, column by column."""
     values = [
         (
@@ -107,10 +107,10 @@ def _columns(rows: Sequence[Row]) -> tuple[list[object], ...]:
 _RECORD = attrgetter("record")
 
 
-def copy_rows(connection: Connection, entity: Entity, rows: Sequence[Row]) -> None:
+def copy_rows(connection: Connection, entity: Entity, rows: Sequence[DecodedRow]) -> None:
     """Store all rows, or raise an error and store none. Those of sealed days are noted."""
     chunks = encode_rows(map(_RECORD, rows))
-    taken = copy(connection, sql.Identifier(entity.table), columns(entity), chunks)
+    taken = copy_pieces(connection, sql.Identifier(entity.table), get_copy_columns(entity), chunks)
     if taken != len(rows):
         raise RowsDroppedError(
             f"{entity.table} took {taken:,} of {len(rows):,} rows: a trigger or a rule of it drops "
@@ -119,7 +119,7 @@ def copy_rows(connection: Connection, entity: Entity, rows: Sequence[Row]) -> No
     note(connection, entity, rows)
 
 
-def index(connection: Connection, keys: Sequence[KeyRow]) -> None:
+def store_search_keys(connection: Connection, keys: Sequence[KeyRow]) -> None:
     """Store keys, each with its newest day, inside the caller's transaction. keys: sorted."""
     if keys:
         upsert(connection, keys)

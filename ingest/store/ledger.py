@@ -1,4 +1,4 @@
-"""The ledger's SQL: claim a topic partition, and advance it in the transaction of its rows."""
+"""The SQL of the ledger: claim a partition of a topic, advance it in its rows' transaction."""
 
 import logging
 import time
@@ -18,32 +18,38 @@ logger = logging.getLogger(__name__)
 Connection = psycopg.Connection[tuple[object, ...]]
 
 
-class Fenced(Exception):
-    """Another consumer has claimed or advanced one of these partitions since."""
+class FencedError(Exception):
+    """Raised when another consumer has claimed or advanced one of the partitions since."""
 
 
-class Move(NamedTuple):
-    """What one batch has of one partition. stored, repeated: how many of the messages that it read.
-    high_watermark: the end offset at the broker, None if not known."""
+class LedgerMove(NamedTuple):
+    """The progress of one partition by one batch."""
 
     claim: Claim
     progress: PartitionProgress
-    stored: int
+    stored: int  # how many of the messages that were read
     repeated: int
-    high_watermark: int | None
+    high_watermark: int | None  # the end offset at the broker, if known
 
 
-def claim(
+def claim_partition(
     connection: Connection,
     source: TopicPartition,
     earliest: int,
     end: int | None = None,
     cut: Container[TopicPartition] = (),
 ) -> Claim:
-    """Take a partition over, inside the caller's transaction. earliest: the first offset at the
-    broker, where a new partition starts. end: the end offset, asked while nobody could advance the
-    ledger; None if nothing suggests a truncated log. A log shorter than the ledger is read from its
-    start, with a row of its own. cut: claimed partitions whose log was found to be another one."""
+    """Take a partition over, inside the caller's transaction.
+
+    A log that is shorter than the ledger says was truncated. It is read from its start, with a row
+    of its own in the ledger.
+
+    Args:
+        earliest: The first offset at the broker, where a new partition starts.
+        end: The end offset, asked while nobody could advance the ledger. None if nothing suggests
+            a truncated log.
+        cut: Claimed partitions whose log turned out not to be the one that was read.
+    """
     row = connection.execute(
         "SELECT topic_id FROM ingest_ledger WHERE topic = %s AND partition = %s"
         " AND split_part(topic_id, %s, 1) = %s"
@@ -51,19 +57,19 @@ def claim(
         (source.topic, source.partition, CUT, source.topic_id),
     ).fetchone()
     newest = source if row is None else TopicPartition(source.topic, str(row[0]), source.partition)
-    held = _claim(connection, newest, earliest)
+    claimed = _claim_row(connection, newest, earliest)
     if newest in cut:
-        why = "its messages are not those that were read"
-    elif end is not None and held.next_offset > end:
-        why = f"it ends at offset {end}"
+        reason = "its messages are not those that were read"
+    elif end is not None and claimed.next_offset > end:
+        reason = f"it ends at offset {end}"
     else:
-        return held
+        return claimed
     logger.error(
         "%s[%d]: the log at the broker was cut: the ledger is at offset %d, but %s. Reading the "
         "partition from its start; versions that are stored already count as repeated",
-        *(source.topic, source.partition, held.next_offset, why),
+        *(source.topic, source.partition, claimed.next_offset, reason),
     )
-    return _claim(connection, newest.after_cut(), earliest)
+    return _claim_row(connection, newest.make_successor(), earliest)
 
 
 _CLAIM = """
@@ -83,7 +89,7 @@ WHERE topic = %s AND topic_id = %s AND partition = %s AND "offset" >= %s
 """
 
 
-def _claim(connection: Connection, source: TopicPartition, earliest: int) -> Claim:
+def _claim_row(connection: Connection, source: TopicPartition, earliest: int) -> Claim:
     row = connection.execute(
         _CLAIM,
         {
@@ -138,29 +144,33 @@ VALUES (%s, %s, %s, %s, %s, true, now())
 """
 
 
-def advance(connection: Connection, moves: Sequence[Move]) -> None:
-    """Advance partitions, in a transaction. Raises Fenced: it must be rolled back."""
+def advance_partitions(connection: Connection, moves: Sequence[LedgerMove]) -> None:
+    """Advance partitions, inside the caller's transaction.
+
+    Raises:
+        FencedError: Another consumer owns one of them now. The transaction must be rolled back.
+    """
     rows = [
         (
-            *_place(claim),
-            done.start,
-            done.next,
-            done.read,
+            *_get_key(claim),
+            progress.start,
+            progress.next,
+            progress.read,
             stored,
             repeated,
-            done.expired,
-            done.read - done.expired - stored - repeated,
-            sum(gap.end - gap.start for gap in done.gaps if not gap.lost),
-            sum(gap.end - gap.start for gap in done.gaps if gap.lost),
-            done.newest_timestamp,
+            progress.expired,
+            progress.read - progress.expired - stored - repeated,
+            sum(gap.end - gap.start for gap in progress.gaps if not gap.lost),
+            sum(gap.end - gap.start for gap in progress.gaps if gap.lost),
+            progress.newest_timestamp,
             high,
-            *(astuple(LastMessage.of(done.last)) if done.last else (None, None, None)),
+            *(astuple(LastMessage.of(progress.last)) if progress.last else (None, None, None)),
         )
-        for claim, done, stored, repeated, high in moves
+        for claim, progress, stored, repeated, high in moves
     ]
     cursor = connection.execute(_ADVANCE, [list(column) for column in zip(*rows, strict=True)])
     if cursor.rowcount != len(moves):
-        raise Fenced
+        raise FencedError
     # Offsets that never were messages are counted only: a transaction marker would be a row each.
     for move in moves:
         for gap in move.progress.gaps:
@@ -209,59 +219,75 @@ WHERE l.topic = mine.topic AND l.topic_id = mine.topic_id AND l.partition = mine
 """
 
 
-def foresee(
-    connection: Connection, found: Mapping[Claim, Outlook], reading_rate: float | None
+def record_forecast(
+    connection: Connection, outlooks: Mapping[Claim, Outlook], reading_rate: float | None
 ) -> None:
-    """Record when messages of these partitions are lost. A row that a write has locked is passed
-    over, as in heartbeat(). reading_rate: None if it was not measured."""
+    """Record when unread messages of these partitions will be lost.
+
+    A row that a write has locked is passed over, as in `record_heartbeat`.
+
+    Args:
+        reading_rate: Offsets per second of this consumer; None if it was not measured.
+    """
     rows = [
-        (*_place(claim), each.forecast.at, each.forecast.kept, each.log.arriving)
-        for claim, each in found.items()
-        if each.forecast is not None
+        (*_get_key(claim), outlook.forecast.at, outlook.forecast.kept, outlook.log.arriving)
+        for claim, outlook in outlooks.items()
+        if outlook.forecast is not None
     ]
     if rows:
         columns = [list(column) for column in zip(*rows, strict=True)]
         connection.execute(_FORESEE, [*columns, reading_rate])
 
 
-def stands_at(connection: Connection, ends: Mapping[Claim, int]) -> bool:
-    """Whether the ledger is at these offsets under the same claims, after a lost answer."""
-    for held, end in ends.items():
+def is_at_offsets(connection: Connection, ends: Mapping[Claim, int]) -> bool:
+    """Return whether the ledger is at these offsets under the same claims.
+
+    Asked when the answer to a commit was lost.
+    """
+    for claim, end in ends.items():
         row = connection.execute(
             "SELECT 1 FROM ingest_ledger WHERE topic = %s AND topic_id = %s AND partition = %s"
             " AND epoch = %s AND next_offset = %s",
-            (*_place(held), end),
+            (*_get_key(claim), end),
         ).fetchone()
         if row is None:
             return False
     return True
 
 
-def heartbeat(
+def record_heartbeat(
     connection: Connection,
     ends: Mapping[Claim, int | None],
     seen_at: float | None,
     given_at: float | None = None,
     answered: Container[Claim] | None = None,
 ) -> None:
-    """Record that a consumer holds these partitions, and each one's end offset (None: not known).
-    seen_at: the time.monotonic() at which the ends of `answered` (None: all) were known for
-    certain; None: it is not known. given_at: that of the beat; None: now. A late beat never looks
-    newer than a claim made since, nor does one that no broker answered of a topic that was made
-    again. A row that a write has locked is passed over."""
+    """Record that a consumer holds these partitions, and their end offsets.
+
+    A late heartbeat never looks newer than a claim that was made since. Neither does one that no
+    broker answered, of a topic that was created again. A row that a write has locked is passed
+    over.
+
+    Args:
+        ends: The end offset of each claim; None if not known.
+        seen_at: `time.monotonic()` at which the ends of `answered` were certain; None if never.
+        given_at: `time.monotonic()` of the heartbeat; None for now.
+        answered: The claims whose ends the brokers answered; None for all.
+    """
     if not ends:
         return
     now = time.monotonic()
     age = 0.0 if given_at is None else max(0.0, now - given_at)
     age_of_end = None if seen_at is None else max(0.0, now - seen_at)
     rows = [
-        (*_place(claim), end, answered is None or claim in answered) for claim, end in ends.items()
+        (*_get_key(claim), end, answered is None or claim in answered)
+        for claim, end in ends.items()
     ]
     columns = [list(column) for column in zip(*rows, strict=True)]
     connection.execute(_HEARTBEAT, [age, age_of_end, *columns])
 
 
-# The first one of each ten minutes counts; of any order, as the sums only grow.
+# The first record of each ten minutes counts. The order does not matter: the sums only grow.
 _PACE = """
 INSERT INTO ingest_pace AS p (slot, at, came, read, stored)
 SELECT extract(epoch FROM now())::bigint / %(seconds)s %% %(slots)s, now(),
@@ -274,12 +300,12 @@ WHERE p.at < now() - make_interval(secs => %(seconds)s)
 """
 
 
-def note_pace(connection: Connection) -> None:
-    """Note what the ledger counts now, if that was not done in these ten minutes."""
+def record_pace(connection: Connection) -> None:
+    """Record the sums of the ledger, once in ten minutes."""
     connection.execute(_PACE, {"seconds": Pace.SECONDS, "slots": Pace.SLOTS})
 
 
-# A question that was asked later counts, in whatever order the answers are written.
+# The answer to a later request wins, in whatever order the answers are written.
 _ABSENT: Final[LiteralString] = """
 INSERT INTO ingest_asked_topic AS known (topic, absent, asked_at)
 SELECT topic, true, now() - make_interval(secs => %(age)s::float8)
@@ -295,13 +321,13 @@ WHERE topic = ANY(%(topics)s) AND absent
 """
 
 
-def note_topics(
+def record_topics(
     connection: Connection, there: Sequence[str], absent: Sequence[str], asked_at: float
 ) -> None:
-    """Record which topics the brokers said exist, and which do not.
+    """Record which topics exist according to the brokers, and which do not.
 
     Args:
-        asked_at: The time.monotonic() before the question.
+        asked_at: The time.monotonic() before the request.
     """
     age = max(0.0, time.monotonic() - asked_at)
     if absent:
@@ -309,37 +335,37 @@ def note_topics(
     connection.execute(_THERE, {"age": age, "topics": list(there)})
 
 
-def halt(connection: Connection, halted: Mapping[Claim, str]) -> None:
-    """Record that reading of these partitions has stopped, and why."""
-    for held, why in halted.items():
+def record_halts(connection: Connection, halted: Mapping[Claim, str]) -> None:
+    """Record that reading of these partitions has stopped, with the reasons."""
+    for claim, reason in halted.items():
         connection.execute(
             "UPDATE ingest_ledger SET halted_at = now(), halted_why = %s"
             " WHERE topic = %s AND topic_id = %s AND partition = %s AND epoch = %s"
             " AND halted_at IS NULL AND coalesce(resume_until, 0) <= next_offset",
-            (why, *_place(held)),
+            (reason, *_get_key(claim)),
         )
 
 
-def resume(connection: Connection, held: Claim, until: int) -> None:
-    """Record that reading continues, and that bad messages before `until` are quarantined."""
+def record_resume(connection: Connection, claim: Claim, until: int) -> None:
+    """Record that reading continues and that bad messages before `until` are quarantined."""
     connection.execute(
         "UPDATE ingest_ledger SET halted_at = NULL, halted_why = '',"
         " resume_until = greatest(resume_until, %s)"
         " WHERE topic = %s AND topic_id = %s AND partition = %s AND epoch = %s",
-        (until, *_place(held)),
+        (until, *_get_key(claim)),
     )
 
 
-def resume_until(connection: Connection, held: Claim) -> int:
-    """The offset before which bad messages are allowed; 0 if there is none."""
+def load_resume_until(connection: Connection, claim: Claim) -> int:
+    """Return the offset before which bad messages are allowed, or 0."""
     row = connection.execute(
         "SELECT coalesce(resume_until, 0) FROM ingest_ledger"
         " WHERE topic = %s AND topic_id = %s AND partition = %s AND epoch = %s",
-        _place(held),
+        _get_key(claim),
     ).fetchone()
     return int(row[0]) if row else 0  # type: ignore[call-overload]
 
 
-def _place(held: Claim) -> tuple[str, str, int, int]:
-    source = held.source
-    return source.topic, source.topic_id, source.partition, held.epoch
+def _get_key(claim: Claim) -> tuple[str, str, int, int]:
+    source = claim.source
+    return source.topic, source.topic_id, source.partition, claim.epoch

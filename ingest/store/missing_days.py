@@ -22,8 +22,8 @@ from ingest.store.ledger import Connection
 logger = logging.getLogger(__name__)
 logger.addFilter(ThrottledLog())
 
-# The partition is somebody else's, was changed while detached, or another has a part of the day.
-REFUSED = (
+# The partition is not ours, was changed while detached, or another one covers part of the day.
+REFUSED_ERRORS = (
     errors.InsufficientPrivilege,
     days.ForeignTableError,
     psycopg.IntegrityError,
@@ -35,29 +35,31 @@ REFUSED = (
 
 
 class MissingDayError(psycopg.ProgrammingError):
-    """A day that should exist is missing, and this login may not create it: an outage."""
+    """Raised when a day is missing that this login may not create. Treated as an outage."""
 
 
 @dataclass(frozen=True, slots=True)
-class Refusal:
-    """Why a day cannot be created. privilege: only because this login, or this node, may not."""
+class DayRefusal:
+    """Why a day cannot be created."""
 
-    why: str
-    privilege: bool
+    reason: str
+    privilege: bool  # only because this login, or this node of a cluster, may not
 
 
 def admit_expired(
     connection: Connection, batch: Batch, window: Callable[[Connection], Window]
 ) -> None:
-    """Store the expired rows of a batch after all if their day exists, or if it is inside this
-    window. Two queries, and none for a batch without expired rows."""
+    """Let a batch store expired rows whose day exists or is inside this window.
+
+    Makes at most two queries, and none for a batch without expired rows.
+    """
     if not batch.expired:
         return
-    wanted = {row.day for row in batch.expired}
-    admitted = existing(connection, wanted)
-    if wanted - admitted:
+    expired_days = {row.day for row in batch.expired}
+    admitted = find_attached_days(connection, expired_days)
+    if expired_days - admitted:
         oldest = window(connection).oldest
-        if young := {each for each in wanted - admitted if each[1] >= oldest}:
+        if young := {day for day in expired_days - admitted if day[1] >= oldest}:
             admitted |= young
             try:
                 clock.check(connection)
@@ -66,23 +68,27 @@ def admit_expired(
     batch.admit(admitted)
 
 
-def provide(connection: Connection, batch: Batch, window: Window) -> bool:
-    """Make a batch storable that has rows without a partition; False if none is missing.
+def create_missing_partitions(connection: Connection, batch: Batch, window: Window) -> bool:
+    """Create the partitions that a batch needs. Return False if none is missing.
+
     `connection` is in autocommit mode. Rows of a day that cannot be created go to quarantine.
-    Raises MissingDayError for a day up to tomorrow that only another login may create."""
-    wanted = batch.days()
-    missing = wanted - existing(connection, wanted)
+
+    Raises:
+        MissingDayError: A day up to tomorrow is missing that only another login may create.
+    """
+    batch_days = batch.get_days()
+    missing = batch_days - find_attached_days(connection, batch_days)
     if not missing:
         return False
     batch.expire({each for each in missing if each[1] < window.oldest})
     waiting = []
-    # Only an odd message has a day that is further ahead.
+    # Only a wrong message has a day that is further ahead.
     tomorrow = clock.now().date() + timedelta(days=1)
-    for day, refusal in create(connection, missing, window).items():
+    for day, refusal in create_partitions(connection, missing, window).items():
         if refusal.privilege and day[1] <= tomorrow:
-            waiting.append(refusal.why)
+            waiting.append(refusal.reason)
         else:
-            batch.refuse(day, refusal.why)
+            batch.refuse(day, refusal.reason)
     if waiting:
         raise MissingDayError(
             f"{waiting[0]}. {counted(len(waiting), 'day is', 'days are')} missing: run `annals "
@@ -91,43 +97,47 @@ def provide(connection: Connection, batch: Batch, window: Window) -> bool:
     return True
 
 
-def create(
+def create_partitions(
     connection: Connection, missing: Collection[EntityDay], window: Window
-) -> dict[EntityDay, Refusal]:
-    """Create the partitions of these days, except before the window. Returns the days for which
-    this login cannot, however long one waits."""
+) -> dict[EntityDay, DayRefusal]:
+    """Create the partitions of these days, except before the window.
+
+    Returns the days that this login cannot create, however long it waits.
+    """
     refused = {}
-    wanted = {each for each in missing if each[1] >= window.oldest}
-    for name, day in sorted(wanted):
+    young_days = {each for each in missing if each[1] >= window.oldest}
+    for name, day in sorted(young_days):
         table = BY_NAME[name].table
         why = f"{days.partition_name(table, day)} cannot be created: "
         try:
             created = days.create(connection, table, day)
-        except REFUSED as error:
+        except REFUSED_ERRORS as error:
             # In a Citus cluster only the coordinator creates tables: the error is an internal one.
             privilege = isinstance(error, errors.InsufficientPrivilege | errors.InternalError_)
-            refused[name, day] = Refusal(why + describe(error), privilege)
+            refused[name, day] = DayRefusal(why + describe(error), privilege)
         else:
-            # Missing, and yet there: another process created it, or it has other bounds.
-            if not created and not existing(connection, {(name, day)}):
-                refused[name, day] = Refusal(f"{why}it has other bounds than the day", False)
+            # The partition exists: another process created it, or it has other bounds.
+            if not created and not find_attached_days(connection, {(name, day)}):
+                refused[name, day] = DayRefusal(f"{why}it has other bounds than the day", False)
     return refused
 
 
-def existing(connection: Connection, wanted: Collection[EntityDay]) -> set[EntityDay]:
-    """Those of the days that have a partition to which rows can be written."""
-    tables = {(BY_NAME[name].table, day): (name, day) for name, day in wanted}
+def find_attached_days(connection: Connection, days_: Collection[EntityDay]) -> set[EntityDay]:
+    """Return the days that have a partition to which rows can be written."""
+    tables = {(BY_NAME[name].table, day): (name, day) for name, day in days_}
     return {tables[each] for each in days.attached(connection, tables)}
 
 
-def current() -> Window:
-    """The window at this moment, by the clock of this machine."""
+def get_local_window() -> Window:
+    """Return the window at this moment, by the clock of this machine."""
     annals = settings.ANNALS
     return Window.at(clock.now(), annals.retention_days, annals.ahead_days)
 
 
-def kept(connection: Connection) -> Window:
-    """The window at this moment, by the earlier of the clocks of this machine and of the database
-    server. What is before it may be lost for good: no wrong clock may decide that alone."""
+def get_safe_window(connection: Connection) -> Window:
+    """Return the window at this moment, by the earlier of our clock and the database server's.
+
+    Rows before the window may be lost for good, so a single wrong clock must not decide that.
+    """
     annals = settings.ANNALS
     return Window.at(clock.earlier(connection), annals.retention_days, annals.ahead_days)

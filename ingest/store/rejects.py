@@ -11,30 +11,30 @@ from history.base import clock
 from ingest.source.client import Headers
 from ingest.source.decode import guess_day
 from ingest.source.message import Message, TopicPartition
-from ingest.source.names import named, read_place, service
-from ingest.store.batch import Claims, PartitionProgress, Reject
+from ingest.source.names import identify_message, identify_service, read_place
+from ingest.store.batch import BadMessage, Claims, PartitionProgress
 from ingest.store.ledger import Connection
 
-# What PostgreSQL cannot store in a text.
+# Characters that PostgreSQL cannot store in a text.
 _NOT_STORABLE = re.compile("[\0\ud800-\udfff]")
 
 
-def to_json(headers: Headers) -> list[list[Any]]:
-    """Pairs of name and hex value."""
+def headers_to_json(headers: Headers) -> list[list[Any]]:
+    """Return headers as JSON: pairs of a name and a value in hex."""
     return [
-        [storable_text(name), None if value is None else value.hex()] for name, value in headers
+        [escape_unstorable(name), None if value is None else value.hex()] for name, value in headers
     ]
 
 
-def from_json(stored: list[list[Any]]) -> Headers:
-    """The headers that to_json() was given. Releases before 0.2 kept some names as {"hex": ...}."""
+def headers_from_json(stored: list[list[Any]]) -> Headers:
+    """Return the headers that `headers_to_json` was given."""
     return tuple(
         (str(name), None if value is None else bytes.fromhex(value)) for name, value in stored
     )
 
 
-def storable_text(text: str) -> str:
-    """The text with escapes for what PostgreSQL cannot store."""
+def escape_unstorable(text: str) -> str:
+    """Replace characters that PostgreSQL cannot store by escapes."""
     return _NOT_STORABLE.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
 
 
@@ -64,7 +64,7 @@ ON CONFLICT (topic, topic_id, partition, "offset") DO UPDATE SET
     settled_at = CASE WHEN q.status = 'resolved' THEN NULL ELSE q.settled_at END,
     outcome = CASE WHEN q.status = 'resolved' THEN '' ELSE q.outcome END
 """
-# Messages that were quarantined when their partition was read before, and now were not.
+# Settles messages that were bad when their partition was read before, and are not bad now.
 _NOT_AGAIN = """
 UPDATE ingest_quarantine SET status = 'resolved', outcome = 'read again',
     settled_at = now(), next_attempt = NULL
@@ -73,9 +73,14 @@ WHERE topic = %s AND topic_id = %s AND partition = %s AND "offset" >= %s AND "of
 """
 
 
-def add(connection: Connection, rejects: Sequence[Reject], claims: Claims) -> None:
-    """Put messages into quarantine, inside the caller's transaction. One that is there already gets
-    its new reason and keeps its status, attempts and first reason, unless it was resolved."""
+def quarantine_messages(
+    connection: Connection, rejects: Sequence[BadMessage], claims: Claims
+) -> None:
+    """Put messages into quarantine, inside the caller's transaction.
+
+    A message that is there already gets its new reason. It keeps its status, attempts and first
+    reason unless it was resolved.
+    """
     if not rejects:
         return
     ids = {(source.topic, source.partition): source.topic_id for source in claims}
@@ -92,13 +97,13 @@ def add(connection: Connection, rejects: Sequence[Reject], claims: Claims) -> No
                     message.timestamp,
                     message.key,
                     message.value,
-                    Jsonb(to_json(message.headers)),
-                    _day(message),
-                    *named(message),
+                    Jsonb(headers_to_json(message.headers)),
+                    _guess_message_day(message),
+                    *identify_message(message),
                     *read_place(message),
-                    service(message),
+                    identify_service(message),
                     str(reject.reason),
-                    storable_text(reject.detail),
+                    escape_unstorable(reject.detail),
                     FIRST_PAUSE_SECONDS,
                 )
                 for reject in rejects
@@ -107,15 +112,23 @@ def add(connection: Connection, rejects: Sequence[Reject], claims: Claims) -> No
         )
 
 
-def settle_read_again(
+def resolve_read_again(
     connection: Connection,
-    rejects: Iterable[Reject],
+    rejects: Iterable[BadMessage],
     read: Mapping[TopicPartition, PartitionProgress],
     claims: Claims,
 ) -> None:
-    """Resolve the messages in quarantine that were read again and are not among the rejects, inside
-    the caller's transaction. read: the offsets that the batch covers."""
-    again = [source for source, each in read.items() if each.start < claims[source].reread_until]
+    """Resolve messages in quarantine that were read again and are good now.
+
+    Runs inside the caller's transaction.
+
+    Args:
+        rejects: The bad messages of the batch.
+        read: The offsets that the batch covers.
+    """
+    again = [
+        source for source, progress in read.items() if progress.start < claims[source].reread_until
+    ]
     if not again:
         return
     bad: dict[tuple[str, int], list[int]] = {}
@@ -130,11 +143,11 @@ def settle_read_again(
         )
 
 
-def _day(message: Message) -> date:
-    """The UTC day of the version, or else the day on which the message was sent."""
-    named = guess_day(message.value)
-    if named is not None:
-        return named
+def _guess_message_day(message: Message) -> date:
+    """Return the UTC day of the version, or else the day on which the message was sent."""
+    day = guess_day(message.value)
+    if day is not None:
+        return day
     if message.timestamp >= 0:
         return datetime.fromtimestamp(message.timestamp / 1000, UTC).date()
     return clock.now().date()

@@ -1,4 +1,4 @@
-"""Opens ingest's own connections to the database, again after a loss; Django's are for requests."""
+"""The consumer's own connections to the database, opened again after a loss."""
 
 import contextlib
 import logging
@@ -19,8 +19,8 @@ from ingest.store.ledger import Connection
 logger = logging.getLogger(__name__)
 
 
-class Session:
-    """Belongs to one thread. Only cut() may be called from another."""
+class DatabaseSession:
+    """A connection that is opened when needed. Belongs to one thread, except break_connection."""
 
     def __init__(self, connect: Callable[[], Connection]) -> None:
         self._connect = connect
@@ -28,13 +28,13 @@ class Session:
 
     @property
     def connection(self) -> Connection:
-        """The open connection; opens one if there is none."""
+        """The open connection; one is opened if there is none."""
         if self._open is None:
             self._open = self._connect()
             distribution.forget_plain(self._open)
         return self._open
 
-    def cut(self) -> None:
+    def break_connection(self) -> None:
         """Break the connection while another thread waits on it. The server rolls back."""
         connection = self._open
         if connection is not None and not connection.closed:
@@ -53,15 +53,21 @@ class Session:
 
 # A writer that waited this long for a lock checks whether a frozen consumer holds it.
 LOCK_TIMEOUT = "10s"
-# Not what a login may have set for itself.
+# Overrides what ALTER ROLE may have set.
 SEARCH_PATH = "public"
 
 
-def connect(purpose: str = "annals-consume") -> Connection:
-    """A new connection in autocommit mode, in UTC, with plans for few rows in many days, whatever
-    ALTER ROLE .. SET or DATABASE_URL say. Raises psycopg.OperationalError within seconds."""
+def open_connection(purpose: str = "annals-consume") -> Connection:
+    """Open a connection in autocommit mode, in UTC, with plans for few rows in many days.
+
+    ALTER ROLE .. SET and DATABASE_URL do not change these settings. Raises
+    psycopg.OperationalError within seconds.
+
+    Args:
+        purpose: The application_name of the session.
+    """
     url = settings.ANNALS.database_url or ""
-    own = {
+    parameters = {
         **session.SESSION,
         "search_path": SEARCH_PATH,
         # Work that is slow has no limit: a batch that takes longer would be repeated for ever.
@@ -86,26 +92,28 @@ def connect(purpose: str = "annals-consume") -> Connection:
         application_name=purpose,
         client_encoding="UTF8",  # COPY sends text as UTF-8; the server would take it for another
         connect_timeout=5,
-        options=f"{conninfo_to_dict(url).get('options', '')} {session.options(own)}".strip(),
+        options=f"{conninfo_to_dict(url).get('options', '')} {session.options(parameters)}".strip(),
         # A server that disappears without closing the connection is noticed after 30 seconds.
         keepalives_idle=10,
         keepalives_interval=5,
         keepalives_count=3,
         tcp_user_timeout=30_000,
     )
-    made = psycopg.connect(conninfo, autocommit=True)
-    session.unlimited(made)
+    connection = psycopg.connect(conninfo, autocommit=True)
+    session.unlimited(connection)
     try:
-        forms.open_session(made)
+        forms.open_session(connection)
     except psycopg.Error:
-        made.close()
+        connection.close()
         raise
-    return made
+    return connection
 
 
 def terminate_frozen(connection: Connection) -> None:
-    """Terminate the sessions of consumers that froze during a COPY, in which PostgreSQL checks none
-    of its timeouts: their rows would stay locked."""
+    """Terminate the sessions of consumers that froze during a COPY.
+
+    PostgreSQL checks no timeouts during a COPY, so their rows would stay locked.
+    """
     ended = connection.execute(
         "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
         " WHERE usename = current_user AND datname = current_database()"
@@ -118,7 +126,7 @@ def terminate_frozen(connection: Connection) -> None:
         logger.warning("terminated %d sessions of consumers that froze during a write", ended)
 
 
-# A session has them on its own node only: a worker would wait for ever, or read a whole day.
+# The settings of a session hold on its own node only. Workers would wait forever without them.
 _EVERYWHERE: Final = (
     "SET LOCAL citus.propagate_set_commands TO 'local';"
     f"SET LOCAL lock_timeout TO '{LOCK_TIMEOUT}';"
@@ -127,7 +135,7 @@ _EVERYWHERE: Final = (
 )
 
 
-def begin(connection: Connection) -> None:
-    """Begin a transaction that has the settings of the session on each node of a cluster."""
+def apply_settings_on_nodes(connection: Connection) -> None:
+    """Give the current transaction the settings of the session on each node of a cluster."""
     if distribution.active(connection):
         connection.execute(_EVERYWHERE)

@@ -21,9 +21,17 @@ from history.entities import Entity
 from history.search_index.keys import NewKeys
 from ingest.source.decode import Reason
 from ingest.source.message import Message
-from ingest.store.batch import Reject, Row
-from ingest.store.copy import Refused, columns, copy, encode_row, halve, numbered, reject
-from ingest.store.fast_path import copy_rows, index
+from ingest.store.batch import BadMessage, DecodedRow
+from ingest.store.copy import (
+    RefusedRow,
+    copy_pieces,
+    encode_row,
+    get_copy_columns,
+    isolate_bad_rows,
+    make_bad_message,
+    prefix_number,
+)
+from ingest.store.fast_path import copy_rows, store_search_keys
 from ingest.store.ledger import Connection
 
 log = logging.getLogger(__name__)
@@ -76,18 +84,18 @@ FROM (
 """
 
 
-def split(
-    connection: Connection, entity: Entity, rows: Iterable[Row]
-) -> tuple[list[Row], list[Row]]:
+def split_new_and_known(
+    connection: Connection, entity: Entity, rows: Iterable[DecodedRow]
+) -> tuple[list[DecodedRow], list[DecodedRow]]:
     """Rows with a new key, and rows whose key is stored or came before, each in their order."""
-    firsts: dict[Key, Row] = {}
-    later = [row for row in rows if firsts.setdefault(key(row), row) is not row]
-    fresh: list[Row] = []
-    known: list[Row] = []
-    for day, candidates in _by_day(firsts).items():
+    firsts: dict[Key, DecodedRow] = {}
+    later = [row for row in rows if firsts.setdefault(get_key(row), row) is not row]
+    fresh: list[DecodedRow] = []
+    known: list[DecodedRow] = []
+    for day, candidates in _group_by_day(firsts).items():
         stored = _look_up(connection, entity, day, candidates)
-        for number, each in enumerate(candidates):
-            (known if number in stored else fresh).append(firsts[each])
+        for number, key_ in enumerate(candidates):
+            (known if number in stored else fresh).append(firsts[key_])
     return fresh, known + later
 
 
@@ -112,13 +120,15 @@ def _look_up(
     return frozenset(_NUMBERS.decode(str(found[0])))
 
 
-def make_stage(connection: Connection, entity: Entity) -> None:
+def create_staging_table(connection: Connection, entity: Entity) -> None:
     """Create the staging table if it is missing. It is emptied at the end of the transaction."""
-    name = f"pg_temp.{_stage_name(entity)}"
+    name = f"pg_temp.{_get_stage_name(entity)}"
     if connection.execute("SELECT to_regclass(%s)", (name,)).fetchone() == (None,):
         table = sql.Identifier(entity.table)
         make = sql.SQL(_MAKE_STAGE)
-        connection.execute(make.format(stage=_stage(entity), table=table, whole_rows=WHOLE_ROWS))
+        connection.execute(
+            make.format(stage=_get_stage(entity), table=table, whole_rows=WHOLE_ROWS)
+        )
 
 
 class Comparison(NamedTuple):
@@ -128,14 +138,16 @@ class Comparison(NamedTuple):
     differing: set[int]
 
 
-def compare_staged(connection: Connection, entity: Entity, rows: Sequence[Row]) -> Comparison:
+def compare_staged(
+    connection: Connection, entity: Entity, rows: Sequence[DecodedRow]
+) -> Comparison:
     """Compare the staged rows with the stored rows of the same keys."""
     query = sql.SQL(_COMPARED).format(
-        stage=_stage(entity),
+        stage=_get_stage(entity),
         table=sql.Identifier(entity.table),
         differs=sql.SQL(" OR ").join(
             sql.SQL("t.{0} IS DISTINCT FROM s.{0}").format(sql.Identifier(name))
-            for name in columns(entity)
+            for name in get_copy_columns(entity)
             if name not in ("id", "updated_at", "version")
         ),
     )
@@ -160,7 +172,7 @@ def _compare_with_blocks(
     """Yield the number of each staged row that a block has, and whether the two differ."""
     start, end = days.bounds(day)
     query = sql.SQL(_IN_BLOCKS).format(
-        stage=_stage(entity),
+        stage=_get_stage(entity),
         versions=sql.SQL(versions(entity)),
         given=sql.SQL("product_instance_id" if entity.parent else "id"),
         theirs=sql.SQL("product" if entity.parent else "id"),
@@ -179,11 +191,13 @@ def _compare_with_blocks(
                 log.warning("a message that may be a repeat goes to quarantine: %s", error)
             yield (
                 n,
-                not block or not same or not _equal(connection, text, block[position - 1].decode()),
+                not block
+                or not same
+                or not _is_same_document(connection, text, block[position - 1].decode()),
             )
 
 
-def _equal(connection: Connection, one: str, other: str) -> bool:
+def _is_same_document(connection: Connection, one: str, other: str) -> bool:
     """Whether two texts are one document, as PostgreSQL compares it."""
     if one == other:
         return True
@@ -191,24 +205,24 @@ def _equal(connection: Connection, one: str, other: str) -> bool:
     return same == (True,)
 
 
-def _by_day(keys: Iterable[Key]) -> dict[date, list[Key]]:
+def _group_by_day(keys: Iterable[Key]) -> dict[date, list[Key]]:
     grouped: defaultdict[int, list[Key]] = defaultdict(list)
     for each in keys:
         grouped[each[1] // MICROSECONDS_PER_DAY].append(each)
     return {day_of(day * MICROSECONDS_PER_DAY): those for day, those in grouped.items()}
 
 
-def key(row: Row) -> Key:
+def get_key(row: DecodedRow) -> Key:
     """The identity of a version: the primary key of the tables."""
     record = row.record
     return record.id, record.updated_at, record.version
 
 
-def _stage(entity: Entity) -> sql.Identifier:
-    return sql.Identifier("pg_temp", _stage_name(entity))
+def _get_stage(entity: Entity) -> sql.Identifier:
+    return sql.Identifier("pg_temp", _get_stage_name(entity))
 
 
-def _stage_name(entity: Entity) -> str:
+def _get_stage_name(entity: Entity) -> str:
     return f"stage_{entity.table}"
 
 
@@ -219,65 +233,69 @@ _DIVERGENT_DETAIL = (
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class StoreOutcome:
     """Which rows were not stored: stored already, or not storable. All others are in the table."""
 
     repeated: list[Message] = field(default_factory=list)
-    rejects: list[Reject] = field(default_factory=list)
+    rejects: list[BadMessage] = field(default_factory=list)
 
 
-def store_deduplicated(connection: Connection, entity: Entity, rows: Sequence[Row]) -> Outcome:
+def store_deduplicated(
+    connection: Connection, entity: Entity, rows: Sequence[DecodedRow]
+) -> StoreOutcome:
     """Store new rows, without their search keys, inside the caller's transaction. Returns the rows
     that were stored before, that differ from the stored row, and that are at fault. Raises
     psycopg.errors.UniqueViolation if another writer stores the same new row at once."""
-    return _Slowly(connection, entity, isolate=False).store(rows)
+    return DeduplicatingWriter(connection, entity, isolate=False).store(rows)
 
 
-def store_isolated(connection: Connection, entity: Entity, rows: Sequence[Row]) -> Outcome:
+def store_isolated(
+    connection: Connection, entity: Entity, rows: Sequence[DecodedRow]
+) -> StoreOutcome:
     """The same with the search keys of the rows."""
-    return _Slowly(connection, entity, isolate=True).store(rows)
+    return DeduplicatingWriter(connection, entity, isolate=True).store(rows)
 
 
-class _Slowly:
+class DeduplicatingWriter:
     """One call of store_deduplicated() or store_isolated()."""
 
     def __init__(self, connection: Connection, entity: Entity, isolate: bool) -> None:
         self._connection = connection
         self._entity = entity
         self._isolate = isolate
-        self._outcome = Outcome()
-        self._known: list[Row] = []
+        self._outcome = StoreOutcome()
+        self._known: list[DecodedRow] = []
         # By id(): rows that violated a unique constraint although their key was not stored.
         self._conflicted: set[int] = set()
         # By id(): rows whose stored row was gone when it was to be compared.
         self._gone: set[int] = set()
 
-    def store(self, rows: Sequence[Row]) -> Outcome:
+    def store(self, rows: Sequence[DecodedRow]) -> StoreOutcome:
         waiting = list(rows)
         while waiting or self._known:
             while waiting:
-                waiting = self._round(waiting)
+                waiting = self._store_new_rows(waiting)
             known, self._known = self._known, []
             waiting = self._compare(known)
         return self._outcome
 
-    def _round(self, rows: Sequence[Row]) -> list[Row]:
+    def _store_new_rows(self, rows: Sequence[DecodedRow]) -> list[DecodedRow]:
         """Store the first row of each new key. Returns the rows to look at again."""
-        fresh, known = split(self._connection, self._entity, rows)
-        refused = halve(self._connection, self._copy, fresh, conflicts=self._isolate)
-        missing = {key(each.row) for each in refused}
+        fresh, known = split_new_and_known(self._connection, self._entity, rows)
+        refused = isolate_bad_rows(self._connection, self._copy, fresh, conflicts=self._isolate)
+        missing = {get_key(each.row) for each in refused}
         again = [each.row for each in refused if self._is_new_conflict(each)]
         retried = {id(row) for row in again}
         self._reject(each for each in refused if id(each.row) not in retried)
         if not missing:
             self._known += known
             return []
-        same_key: list[Row] = []
+        same_key: list[DecodedRow] = []
         for row in known:
-            (same_key if key(row) in missing else self._known).append(row)
+            (same_key if get_key(row) in missing else self._known).append(row)
         return again + self._storable(same_key)
 
-    def _is_new_conflict(self, refused: Refused) -> bool:
+    def _is_new_conflict(self, refused: RefusedRow) -> bool:
         """Whether another writer may have stored the row since it was looked up."""
         row = id(refused.row)
         if not isinstance(refused.error, errors.UniqueViolation) or row in self._conflicted:
@@ -285,15 +303,15 @@ class _Slowly:
         self._conflicted.add(row)
         return True
 
-    def _copy(self, rows: Sequence[Row]) -> None:
+    def _copy(self, rows: Sequence[DecodedRow]) -> None:
         copy_rows(self._connection, self._entity, rows)
         if self._isolate:
             keys = NewKeys()
             for row in rows:
                 keys.add(row.record)
-            index(self._connection, keys.rows())
+            store_search_keys(self._connection, keys.rows())
 
-    def _storable(self, rows: Sequence[Row]) -> list[Row]:
+    def _storable(self, rows: Sequence[DecodedRow]) -> list[DecodedRow]:
         """The rows that the types of the columns take; the others are rejected."""
         if not rows:
             return []
@@ -303,24 +321,24 @@ class _Slowly:
         bad = {id(each.row) for each in refused}
         return [row for row in rows if id(row) not in bad]
 
-    def _stage(self, rows: Sequence[Row]) -> list[Refused]:
+    def _stage(self, rows: Sequence[DecodedRow]) -> list[RefusedRow]:
         """COPY repeats with their numbers into the staging table, for compare_staged()."""
-        make_stage(self._connection, self._entity)
+        create_staging_table(self._connection, self._entity)
         if self._gone:  # it has the rows of the first comparison
-            self._connection.execute(sql.SQL("DELETE FROM {}").format(_stage(self._entity)))
+            self._connection.execute(sql.SQL("DELETE FROM {}").format(_get_stage(self._entity)))
         numbers = {id(row): number for number, row in enumerate(rows)}
 
-        def attempt(part: Sequence[Row]) -> None:
-            encoded = (numbered(numbers[id(row)], encode_row(row.record)) for row in part)
-            names = ("n", *columns(self._entity))
-            copy(self._connection, _stage(self._entity), names, encoded)
+        def attempt(part: Sequence[DecodedRow]) -> None:
+            encoded = (prefix_number(numbers[id(row)], encode_row(row.record)) for row in part)
+            names = ("n", *get_copy_columns(self._entity))
+            copy_pieces(self._connection, _get_stage(self._entity), names, encoded)
 
-        return halve(self._connection, attempt, rows)
+        return isolate_bad_rows(self._connection, attempt, rows)
 
-    def _reject(self, refused: Iterable[Refused]) -> None:
-        self._outcome.rejects.extend(reject(each) for each in refused)
+    def _reject(self, refused: Iterable[RefusedRow]) -> None:
+        self._outcome.rejects.extend(make_bad_message(each) for each in refused)
 
-    def _compare(self, rows: Sequence[Row]) -> list[Row]:
+    def _compare(self, rows: Sequence[DecodedRow]) -> list[DecodedRow]:
         """Separate rows that equal the stored row with their key from rows that differ from it.
 
         Return the rows whose stored row is gone, to be looked at again: `maintain` detaches a day
@@ -333,7 +351,7 @@ class _Slowly:
         self._reject(refused)
         bad = {id(each.row) for each in refused}
         equal, differing = compare_staged(self._connection, self._entity, rows)
-        again: list[Row] = []
+        again: list[DecodedRow] = []
         for number, row in enumerate(rows):
             if id(row) in bad:
                 continue
@@ -341,7 +359,7 @@ class _Slowly:
                 self._outcome.repeated.append(row.message)
             elif number in differing or id(row) in self._gone:
                 self._outcome.rejects.append(
-                    Reject(row.message, Reason.DIVERGENT, _DIVERGENT_DETAIL)
+                    BadMessage(row.message, Reason.DIVERGENT, _DIVERGENT_DETAIL)
                 )
             else:
                 self._gone.add(id(row))

@@ -1,4 +1,4 @@
-"""Decides whose fault an error of PostgreSQL is (docs/decisions/0020)."""
+"""Decides what caused an error of PostgreSQL, and so what helps (docs/decisions/0020)."""
 
 import re
 from enum import Enum
@@ -7,7 +7,7 @@ import psycopg
 from psycopg import errors
 
 
-class Cause(Enum):
+class ErrorCause(Enum):
     """Why a statement failed, and so what helps."""
 
     OUTAGE = "outage"
@@ -20,7 +20,7 @@ class Cause(Enum):
     """Schema, privileges, configuration or a program error. Somebody must correct it."""
 
 
-_OUTAGE, _BATCH, _INSTALLATION = Cause.OUTAGE, Cause.BATCH, Cause.INSTALLATION
+_OUTAGE, _BATCH, _INSTALLATION = ErrorCause.OUTAGE, ErrorCause.BATCH, ErrorCause.INSTALLATION
 
 # The first two characters of a SQLSTATE. Others are INSTALLATION: nothing is lost or quarantined.
 CLASSES = {
@@ -56,9 +56,9 @@ CODES = {
 }
 
 
-def cause(error: psycopg.Error) -> Cause:
-    """Whose fault the error is. Errors without a SQLSTATE come from the client."""
-    if missing_partition(error):
+def classify_error(error: psycopg.Error) -> ErrorCause:
+    """Return the cause of an error. Errors without a SQLSTATE come from the client."""
+    if is_missing_partition(error):
         return _OUTAGE
     state = error.sqlstate
     if state is not None:
@@ -75,24 +75,30 @@ _PERMANENT = frozenset({"28", "3D", "3F", "42"})
 
 
 def is_permanent(error: psycopg.Error) -> bool:
-    """Whether the error stays, however long one waits: rights, tables or the login are wrong."""
+    """Return whether an error stays, however long one waits: rights, tables or login are wrong."""
     state = error.sqlstate or ""
-    return state[:2] in _PERMANENT and cause(error) is Cause.INSTALLATION
+    return state[:2] in _PERMANENT and classify_error(error) is ErrorCause.INSTALLATION
 
 
-def missing_partition(error: psycopg.Error) -> bool:
-    """Whether a row has no partition: a check_violation that names no constraint."""
+def is_missing_partition(error: psycopg.Error) -> bool:
+    """Return whether a row has no partition: a check_violation that names no constraint."""
     return isinstance(error, errors.CheckViolation) and error.diag.constraint_name is None
 
 
 _KEY_OF_A_SHARD = re.compile(r"_pkey_\d+\b")
-# What libpq says of a worker that dies while it gets rows.
+# libpq's message about a worker that dies while it receives rows.
 _GONE = "server closed the connection unexpectedly"
 
 
-def of_shard(error: errors.InternalError_, table: str) -> psycopg.Error:
-    """The error of a COPY that a shard refused: Citus passes its message on without its SQLSTATE.
-    Only names count, so the messages can be in any language. table: the distributed one."""
+def convert_shard_error(error: errors.InternalError_, table: str) -> psycopg.Error:
+    """Return the real error of a COPY that a shard refused.
+
+    Citus passes the message of a shard on without its SQLSTATE. Only names in the message count,
+    so it can be in any language.
+
+    Args:
+        table: The name of the distributed table.
+    """
     text = str(error)
     if _GONE in text:
         return errors.ConnectionFailure(text)

@@ -7,8 +7,8 @@ from django.db import connection
 
 from history.distribution import DISTRIBUTED_BY
 from history.entities import ENTITIES
-from ingest.store.session import connect
-from ingest.store.transaction import Writer
+from ingest.store.session import open_connection
+from ingest.store.transaction import BatchWriter
 from tests.citus.cluster import Citus, served_by
 from tests.db.ingested import OURS, Ingested, claim_all
 
@@ -26,7 +26,7 @@ def empty(citus: Citus) -> None:
 def ingested(distributed: Citus) -> Iterator[Ingested]:
     """Empty tables, and a writer that has claimed its partitions."""
     empty(distributed)
-    found = Ingested(Writer(connect), claim_all())
+    found = Ingested(BatchWriter(open_connection), claim_all())
     yield found
     found.writer.close()
     connection.close()
@@ -38,7 +38,7 @@ def on_worker(distributed: Citus) -> Iterator[Ingested]:
     """The same with a writer that is connected to a worker."""
     empty(distributed)
     with served_by(distributed.urls[1]):
-        found = Ingested(Writer(connect), claim_all())
+        found = Ingested(BatchWriter(open_connection), claim_all())
         yield found
         found.writer.close()
     empty(distributed)

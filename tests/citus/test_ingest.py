@@ -13,8 +13,8 @@ from history.entities import root
 from history.search_index.keys import FoundKey, KeyRow
 from history.search_index.upsert import upsert
 from ingest.store import ledger
-from ingest.store.session import connect
-from ingest.store.transaction import Writer
+from ingest.store.session import open_connection
+from ingest.store.transaction import BatchWriter
 from tests.citus.cluster import Citus
 from tests.citus.ingesting import ingested, on_worker
 from tests.db import test_transaction as plain
@@ -51,7 +51,7 @@ def test_keys_and_days_need_one_connection_to_each_node(
 ) -> None:
     """A login may not have one for each shard."""
     keys = [KeyRow(FoundKey(f"n{n:03}", "number", "task", "a1"), 20_000) for n in range(100)]
-    with connect() as mine, mine.transaction(force_rollback=True):
+    with open_connection() as mine, mine.transaction(force_rollback=True):
         upsert(mine, keys)
         days.create(mine, root().table, NOW.date() + timedelta(5))
         row = mine.execute("SELECT citus_backend_gpid()").fetchone()
@@ -79,8 +79,8 @@ def test_ended_before_any_statement_a_batch_is_stored_once(
                     ends += 1
                     statements += 1
                     ingested.writer.close()
-                    ingested.writer = Writer(connect)
-                except ledger.Fenced:
+                    ingested.writer = BatchWriter(open_connection)
+                except ledger.FencedError:
                     break  # it ended after its commit
                 else:
                     break
@@ -141,12 +141,12 @@ def test_sessions_that_are_killed_at_any_moment_store_each_batch_once(
             while True:
                 try:
                     ingested.store(batch)
-                except ledger.Fenced:
+                except ledger.FencedError:
                     break  # its commit had succeeded; only the answer was lost
                 except psycopg.Error:
                     broken += 1
                     ingested.writer.close()
-                    ingested.writer = Writer(connect)
+                    ingested.writer = BatchWriter(open_connection)
                     over.wait(chance.random() * 0.3)
                 else:
                     break

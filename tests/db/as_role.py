@@ -13,7 +13,7 @@ from psycopg import errors
 from psycopg.conninfo import make_conninfo
 
 from annals.access.grants import CONSUMER
-from ingest.store.session import connect
+from ingest.store.session import open_connection
 
 Plain = psycopg.Connection[tuple[object, ...]]
 PASSWORD = "secret"
@@ -21,7 +21,7 @@ PASSWORD = "secret"
 
 def as_role(role: str) -> Plain:
     """A connection of the owner that has only the rights of the role."""
-    found = connect("test-grants")
+    found = open_connection("test-grants")
     found.execute(f"SET ROLE {role}")
     return found
 
@@ -50,12 +50,12 @@ def member(role: str) -> Iterator[str]:
     """The name of a login that is a member of the role, as in production; its password is
     PASSWORD."""
     login = f"{role}_login"
-    with connect("test-owner") as owner:
+    with open_connection("test-owner") as owner:
         owner.execute(f"CREATE ROLE {login} LOGIN PASSWORD '{PASSWORD}' IN ROLE {role}")
     try:
         yield login
     finally:
-        with connect("test-owner") as owner:
+        with open_connection("test-owner") as owner:
             owner.execute(f"DROP ROLE {login}")
 
 

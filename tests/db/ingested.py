@@ -17,12 +17,13 @@ from history.daily.window import Window
 from history.entities import BY_TOPIC, ENTITIES, ROOT, Entity
 from ingest.completeness import figures
 from ingest.quarantine.messages import Selection, retry
+from ingest.source.decode import decode_message
 from ingest.source.message import Message, TopicPartition
 from ingest.store import ledger
 from ingest.store.batch import Batch, Limits, OffsetGap
 from ingest.store.ledger import Claim
-from ingest.store.session import connect
-from ingest.store.transaction import Writer, Written
+from ingest.store.session import open_connection
+from ingest.store.transaction import BatchWriter, WriteResult
 from tests.db.store import HOST
 from tests.messages import CHILD, SOURCE, TWIN, WINDOW, message
 
@@ -35,7 +36,7 @@ SOURCES = (SOURCE, TWIN_SOURCE, CHILD_SOURCE)
 class Ingested:
     """A writer that holds partition 0 of a topic, its twin and a child's topic."""
 
-    writer: Writer
+    writer: BatchWriter
     claims: dict[TopicPartition, Claim]
     next: dict[TopicPartition, int] = field(default_factory=lambda: dict.fromkeys(SOURCES, 0))
 
@@ -64,7 +65,7 @@ class Ingested:
             offset = gap.end if gap else expected
             plain = not isinstance(body, Message)
             each = message(body, offset, source.topic) if plain else body
-            batch.add(each, source, expected, window, (gap,) if gap else ())
+            batch.add(decode_message(each, window), source, expected, (gap,) if gap else ())
             self.next[source], gap = offset + 1, None
 
     def write(
@@ -73,10 +74,10 @@ class Ingested:
         source: TopicPartition = SOURCE,
         gap: OffsetGap | None = None,
         window: Window = WINDOW,
-    ) -> Written:
+    ) -> WriteResult:
         return self.store(self.batch(*given, source=source, gap=gap, window=window))
 
-    def store(self, batch: Batch) -> Written:
+    def store(self, batch: Batch) -> WriteResult:
         return self.writer.write(batch, self.claims, {})
 
     def claim(self) -> dict[TopicPartition, Claim]:
@@ -86,13 +87,16 @@ class Ingested:
 
 
 def claim_all() -> dict[TopicPartition, Claim]:
-    with connect() as connection:
-        return {source: ledger.claim(connection, source, 0) for source in SOURCES}
+    with open_connection() as connection:
+        return {source: ledger.claim_partition(connection, source, 0) for source in SOURCES}
 
 
 def query(text: str, *values: Any) -> list[dict[str, Any]]:
     """Rows of a query, asked past everything that is tested."""
-    with connect("test") as plain, psycopg.ClientCursor(plain, row_factory=dict_row) as cursor:
+    with (
+        open_connection("test") as plain,
+        psycopg.ClientCursor(plain, row_factory=dict_row) as cursor,
+    ):
         return cursor.execute(text, values).fetchall()
 
 
@@ -161,7 +165,7 @@ OURS = (
 
 def empty() -> None:
     """Forget everything that ingest wrote, the days too."""
-    with connect("test") as plain:
+    with open_connection("test") as plain:
         parts = plain.execute(
             "SELECT inhrelid::regclass::text FROM pg_inherits JOIN pg_class t ON t.oid = inhrelid"
             " WHERE inhparent = ANY(%s::regclass[]) AND t.relkind = 'r'",
@@ -181,7 +185,7 @@ def ingested(db: None) -> Iterator[Ingested]:
     as `transactional_db` does, takes seconds.
     """
     empty()
-    found = Ingested(Writer(connect), claim_all())
+    found = Ingested(BatchWriter(open_connection), claim_all())
     yield found
     found.writer.close()
     empty()

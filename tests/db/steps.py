@@ -71,15 +71,16 @@ def _page(address: str) -> tuple[int, str]:
 
 def _ingest(topic: str, *values: Any) -> dict[str, Any]:
     from history.daily.window import Window
+    from ingest.source.decode import decode_message
     from ingest.source.message import Message, TopicPartition
     from ingest.store import ledger
     from ingest.store.batch import Batch, Limits
-    from ingest.store.session import connect
-    from ingest.store.transaction import Writer
+    from ingest.store.session import open_connection
+    from ingest.store.transaction import BatchWriter
 
     source, window = TopicPartition(topic, "id", 0), Window.at(datetime.now(UTC), 90, 14)
-    with connect() as connection:
-        claim = ledger.claim(connection, source, 0)
+    with open_connection() as connection:
+        claim = ledger.claim_partition(connection, source, 0)
         row = connection.execute(
             "SELECT next_offset FROM ingest_ledger WHERE topic = %s", [topic]
         ).fetchone()
@@ -89,11 +90,12 @@ def _ingest(topic: str, *values: Any) -> dict[str, Any]:
         body, headers = value if isinstance(value, list) else (value, {})
         pairs = tuple((name, text.encode()) for name, text in headers.items())
         raw = None if body is None else body.encode()
-        batch.add(Message(topic, 0, number, 0, b"key", raw, pairs), source, number, window)
-    writer = Writer(connect)
+        sent = Message(topic, 0, number, 0, b"key", raw, pairs)
+        batch.add(decode_message(sent, window), source, number)
+    writer = BatchWriter(open_connection)
     writer.write(batch, {source: claim}, {})
     writer.close()
-    with connect() as connection:
+    with open_connection() as connection:
         row = connection.execute(
             "SELECT read, stored, repeated, expired, quarantined FROM ingest_ledger"
             " WHERE topic = %s", [topic]
@@ -103,9 +105,9 @@ def _ingest(topic: str, *values: Any) -> dict[str, Any]:
 
 
 def _sql(text: str) -> list[Any]:
-    from ingest.store.session import connect
+    from ingest.store.session import open_connection
 
-    with connect() as connection:
+    with open_connection() as connection:
         return connection.execute(text).fetchall()
 
 

@@ -17,7 +17,7 @@ from history.entities import BY_TOPIC, ENTITIES
 from ingest.completeness import figures, holds
 from ingest.models import AskedTopic, Ledger
 from ingest.store import ledger
-from ingest.store.session import connect
+from ingest.store.session import open_connection
 from tests.db.commands import printed
 from tests.db.noted import ledger_row
 from tests.db.partitioned import TABLE, read_to_end
@@ -30,8 +30,8 @@ DAY = clock.now().date() - timedelta(days=4)
 
 def answer(there: Sequence[str], absent: Sequence[str], age: float = 0) -> None:
     """A consumer notes what the brokers answered to its question so many seconds ago."""
-    with connect() as plain:
-        ledger.note_topics(plain, there, absent, time.monotonic() - age)
+    with open_connection() as plain:
+        ledger.record_topics(plain, there, absent, time.monotonic() - age)
 
 
 @pytest.fixture

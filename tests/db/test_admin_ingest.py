@@ -61,7 +61,7 @@ def test_why_reading_stopped_is_said_in_the_language_of_the_page(
     breaker = Breaker(why)
     for bad in (False, False, True, True):
         breaker.note(bad)
-    Ledger.objects.update(halted_why=breaker.tripped())
+    Ledger.objects.update(halted_why=breaker.explain_trip())
     assert said in text(login(client, "ops").get("/admin/completeness/"))
 
 

@@ -18,7 +18,7 @@ from ingest.models import Ledger, RetiredTopic
 from ingest.source.message import TopicPartition
 from ingest.store import ledger
 from ingest.store.ledger import Claim
-from ingest.store.session import connect
+from ingest.store.session import open_connection
 from tests.db.commands import printed
 from tests.db.ingested import Ingested, query
 from tests.db.noted import ledger_row
@@ -92,8 +92,8 @@ def seconds_known(topic: str = TOPIC) -> float | None:
 
 
 def beat(claim: Claim, end: int | None, seen_at: float | None) -> None:
-    with connect() as plain:
-        ledger.heartbeat(plain, {claim: end}, seen_at)
+    with open_connection() as plain:
+        ledger.record_heartbeat(plain, {claim: end}, seen_at)
 
 
 def test_a_heartbeat_while_the_brokers_do_not_answer_proves_nothing(ingested: Ingested) -> None:
@@ -188,8 +188,8 @@ def test_no_metric_of_a_retired_topic_can_raise_an_alarm(client: Client) -> None
 def test_a_child_alone_does_not_wait_for_the_topics_of_others(ingested: Ingested) -> None:
     child = BY_NAME["product-car"]
     for topic in child.topics:
-        with connect() as plain:
-            claim = ledger.claim(plain, TopicPartition(topic, "t", 0), 0)
-            ledger.heartbeat(plain, {claim: 0}, time.monotonic())
+        with open_connection() as plain:
+            claim = ledger.claim_partition(plain, TopicPartition(topic, "t", 0), 0)
+            ledger.record_heartbeat(plain, {claim: 0}, time.monotonic())
     assert complete_to.read([child]).complete_to is not None
     assert complete_to.read([ROOT]).complete_to is None

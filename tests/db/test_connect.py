@@ -9,8 +9,8 @@ import psycopg
 import pytest
 from psycopg import sql
 
-from ingest.store.session import connect
-from ingest.store.transaction import Writer
+from ingest.store.session import open_connection
+from ingest.store.transaction import BatchWriter
 from tests.db.ingested import Ingested, ids, query, rows
 from tests.messages import value
 
@@ -31,7 +31,7 @@ def set_for_the_login(db: None) -> Iterator[None]:
     names = {name: sql.Identifier(text) for name, text in place.items()}
 
     def change(action: str) -> None:
-        with connect("test") as plain:
+        with open_connection("test") as plain:
             for name, given in SETTINGS.items():
                 words = {"name": sql.Identifier(name), "given": sql.Literal(given)}
                 alter = sql.SQL("ALTER ROLE {login} IN DATABASE {database} ").format(**names)
@@ -61,7 +61,7 @@ def test_the_session_has_what_the_consumer_needs() -> None:
         "idle_in_transaction_session_timeout": "10s",
         "timezone": "UTC",
     }
-    with connect("test") as plain:
+    with open_connection("test") as plain:
         for name, text in wanted.items():
             assert plain.execute(f"SHOW {name}").fetchone() == (text,), name
 
@@ -69,7 +69,7 @@ def test_the_session_has_what_the_consumer_needs() -> None:
 @pytest.fixture
 def hour_per_row(ingested: Ingested) -> Iterator[None]:
     """A trigger that takes an hour for each row of the session SLOW."""
-    with connect("test") as plain:
+    with open_connection("test") as plain:
         plain.execute(
             "CREATE FUNCTION audit() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN"
             f" IF current_setting('application_name') = '{SLOW}' THEN PERFORM pg_sleep(3600);"
@@ -80,13 +80,13 @@ def hour_per_row(ingested: Ingested) -> Iterator[None]:
             " FOR EACH ROW EXECUTE FUNCTION audit()"
         )
     yield
-    with connect("test") as plain:
+    with open_connection("test") as plain:
         plain.execute("DROP FUNCTION audit CASCADE")
 
 
 @pytest.mark.usefixtures("hour_per_row")
 def test_a_consumer_that_ends_during_a_slow_statement_leaves_no_locks(ingested: Ingested) -> None:
-    slow = Writer(partial(connect, SLOW))
+    slow = BatchWriter(partial(open_connection, SLOW))
     batch, again = ingested.batch(value(id="a")), ingested.batch(value(id="a"))
     for progress in again.progress.values():
         progress.start, progress.next = 0, 1
@@ -97,7 +97,7 @@ def test_a_consumer_that_ends_during_a_slow_statement_leaves_no_locks(ingested: 
             SLOW,
         ):
             time.sleep(0.05)
-        slow.cut()
+        slow.break_connection()
         with pytest.raises(psycopg.OperationalError):
             writing.result()
     slow.close()

@@ -12,7 +12,7 @@ import pytest
 from django.core.management import CommandError, call_command
 from django.db import connection
 
-from ingest.store.session import connect
+from ingest.store.session import open_connection
 from tests.consuming import ROOT
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -22,7 +22,7 @@ SECRET = "Прыгунов-4711"
 
 @contextmanager
 def constraint(table: str, check: str) -> Iterator[None]:
-    with connect("test") as plain:
+    with open_connection("test") as plain:
         plain.execute(f"ALTER TABLE {table} ADD CONSTRAINT theirs CHECK ({check}) NOT VALID")
         try:
             yield

@@ -22,7 +22,7 @@ from history.daily.canonical import Connection
 from history.database import forms
 from history.models import SealedDay
 from ingest.management.actions.consume import refuse_other_tables
-from ingest.store.session import connect
+from ingest.store.session import open_connection
 from tests.consuming import until
 from tests.db.as_role import PASSWORD, member, url_of
 from tests.db.commands import printed
@@ -137,7 +137,7 @@ def test_sessions_of_this_release_and_of_other_programs_are_no_obstacle(
 ) -> None:
     connection.ensure_connection()
     foreign = raw(application_name="psql"), raw(application_name="outbox relay")
-    with connect(), connect("annals-beat"), foreign[0], foreign[1]:
+    with open_connection(), open_connection("annals-beat"), foreign[0], foreign[1]:
         assert forms.find_unready(filled) == []
 
 
@@ -225,6 +225,6 @@ def test_a_process_refuses_rows_of_a_newer_form(filled: Connection, client: Clie
     assert client.get("/readyz").status_code == 503
     assert client.get("/api/v1/history/product-instance/D1").status_code == 503
     with pytest.raises(forms.NewerFormError):
-        connect()
+        open_connection()
     with pytest.raises(CommandError, match="start the newer release"):
         refuse_other_tables()

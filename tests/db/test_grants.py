@@ -20,8 +20,8 @@ from history.entities import ENTITIES, ROOT
 from history.failure.sentences import sentence
 from history.seals.seal import seal
 from ingest.store import ledger
-from ingest.store.session import connect
-from ingest.store.transaction import Writer
+from ingest.store.session import open_connection
+from ingest.store.transaction import BatchWriter
 from tests.db.as_role import acting_as, as_consumer, logged_in, member, refused, url_of
 from tests.db.ingested import Ingested, quarantined, retried
 from tests.messages import NOW, SOURCE, fields, value
@@ -153,7 +153,7 @@ def test_only_the_owner_creates_something_next_to_the_tables() -> None:
     """In a cluster that began as PostgreSQL 14, everybody may. A function of the web's would then
     run with the rights of an owner who means PostgreSQL's own."""
     function = "CREATE FUNCTION public.lower(varchar) RETURNS text LANGUAGE sql AS $$ SELECT 'x' $$"
-    with connect("test-owner") as owner:
+    with open_connection("test-owner") as owner:
         owner.execute("GRANT CREATE ON SCHEMA public TO PUBLIC")
         call_command("grants", apply=True)
         for role in (WEB, CONSUMER):
@@ -211,11 +211,11 @@ def test_the_consumer_can_do_all_its_work(ingested: Ingested) -> None:
     # The days exist, as after maintain: a role that may only insert cannot create them.
     old = NOW.replace(tzinfo=None) - timedelta(days=20)
     ingested.write(value(id="before"), value(id="old", updatedAt=old.isoformat()))
-    with connect("test-owner") as owner:
+    with open_connection("test-owner") as owner:
         seal(owner, ROOT, old.date())
 
     ingested.writer.close()
-    ingested.writer = Writer(as_consumer)
+    ingested.writer = BatchWriter(as_consumer)
     ingested.write(value(id="a", data={"realtyCrmId": "R-1"}), b"not json")
     ingested.write(value(id="a", data={"realtyCrmId": "R-1"}), value(id="b"))
     ingested.write(value(id="late", updatedAt=old.isoformat()))
@@ -235,7 +235,7 @@ def test_the_consumer_can_do_all_its_work(ingested: Ingested) -> None:
 def hardened() -> Iterator[None]:
     """A database without the right that PostgreSQL gives to PUBLIC."""
     name = sql.Identifier(connection.settings_dict["NAME"])
-    with connect("test-owner") as owner:
+    with open_connection("test-owner") as owner:
         owner.execute(sql.SQL("REVOKE TEMPORARY ON DATABASE {} FROM PUBLIC").format(name))
         try:
             yield
@@ -249,7 +249,7 @@ def test_repeats_are_recognised_where_public_may_create_no_temporary_table(
     ingested.write(value(id="a"))
     with hardened(), acting_as(CONSUMER) as plain:
         ingested.writer.close()
-        ingested.writer = Writer(lambda: plain)
+        ingested.writer = BatchWriter(lambda: plain)
         written = ingested.write(value(id="a"))
     assert sum(written.repeated.values()) == 1
 
@@ -270,8 +270,8 @@ def test_the_consumers_login_runs_its_commands(
 ) -> None:
     ingested.write(value(id="a"), b"bad", b"worse")
     [first, second] = (str(held["id"]) for held in quarantined())
-    with connect("test-owner") as owner:
-        ledger.halt(owner, {ingested.claims[SOURCE]: "bad"})
+    with open_connection("test-owner") as owner:
+        ledger.record_halts(owner, {ingested.claims[SOURCE]: "bad"})
     commands = (
         ("ledger", "--offline"),
         ("ledger", "--offline", "--json"),

@@ -26,9 +26,9 @@ from history.seals import seal as sealing
 from history.seals.seal import seal
 from history.seals.verification import Verdict, chain_fault, verify
 from ingest.quarantine.messages import Selection, retry
-from ingest.store.batch import Row
+from ingest.store.batch import DecodedRow
 from ingest.store.fast_path import copy_rows
-from ingest.store.session import connect
+from ingest.store.session import open_connection
 from tests.db import ingested as ingesting
 from tests.db.ingested import Ingested
 from tests.db.partitioned import TABLE, raw, run
@@ -53,7 +53,7 @@ def old(id: str, **changes: Any) -> bytes:
     return value(id=id, updatedAt=MOMENT.replace(tzinfo=None).isoformat(), **changes)
 
 
-def rows(*bodies: bytes) -> list[Row]:
+def rows(*bodies: bytes) -> list[DecodedRow]:
     """Decoded rows, for a writer whose transaction the test holds open."""
     batch = Ingested(None, {}).batch(*bodies)  # type: ignore[arg-type]
     return batch.rows[ROOT.name]
@@ -142,7 +142,7 @@ def test_a_message_from_the_quarantine_is_noted(writer: Ingested) -> None:
             "UPDATE ingest_quarantine SET value = %s, next_attempt = now() WHERE id = %s",
             [old("late"), identity],
         )
-    with connect("test") as plain:
+    with open_connection("test") as plain:
         (became,) = retry(plain, Selection(ids=(identity,)), lambda: WINDOW)
     assert became["stored"] == 1
     assert noted() == [("late", TOPIC, 3, False)]
@@ -175,7 +175,7 @@ def test_the_seal_waits_for_a_writer_that_could_not_know(
         threading.Event().wait(0.01)
 
     monkeypatch.setattr(late_rows.time, "sleep", pause)
-    with raw() as plain, connect("test") as open_, ThreadPoolExecutor(1) as pool:
+    with raw() as plain, open_connection("test") as open_, ThreadPoolExecutor(1) as pool:
         with open_.transaction():
             copy_rows(open_, ROOT, rows(old("in flight")))
             made = pool.submit(seal, plain, ROOT, OLD)
@@ -191,7 +191,7 @@ def test_the_seal_waits_for_a_writer_that_could_not_know(
 def test_a_writer_that_comes_while_a_day_is_sealed_notes_its_rows(
     unsealed: Ingested, monkeypatch: pytest.MonkeyPatch, when: str, plain: Connection
 ) -> None:
-    with connect("test") as open_:
+    with open_connection("test") as open_:
 
         def write(*_: Any) -> None:
             open_.execute("BEGIN")
@@ -214,7 +214,7 @@ def test_a_writer_that_stays_open_leaves_the_day_to_the_next_run(
     unsealed: Ingested, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(days, "LOCK_WAIT_S", 0.1)
-    with connect("test") as open_, open_.transaction():
+    with open_connection("test") as open_, open_.transaction():
         copy_rows(open_, ROOT, rows(old("in flight")))
         code, _, err = run("seal", str(OLD), "--entity", ROOT.name)
         assert (code, "stays open" in err) == (2, True)

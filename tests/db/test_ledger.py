@@ -13,15 +13,15 @@ from django.core.management import CommandError, call_command
 from django.db import connections
 
 from ingest.completeness import figures
-from ingest.consumer.background import Probe
+from ingest.consumer.periodic_work import Probe
 from ingest.consumer.positions import Tolerance
+from ingest.consumer.writers import RetryingWriter
 from ingest.source.message import Message, TopicPartition
 from ingest.store import ledger
 from ingest.store.batch import OffsetGap
-from ingest.store.ledger import Claim, Fenced
-from ingest.store.retrying import RetryingWriter
-from ingest.store.session import connect
-from ingest.store.transaction import Writer
+from ingest.store.ledger import Claim, FencedError
+from ingest.store.session import open_connection
+from ingest.store.transaction import BatchWriter
 from tests.db.commands import command
 from tests.db.ingested import (
     CHILD_SOURCE,
@@ -55,17 +55,17 @@ def committed(*words: str) -> None:
 
 
 def tamper(change: str) -> None:
-    with connect("test") as plain:
+    with open_connection("test") as plain:
         assert plain.execute(change).rowcount == 1
 
 
 def test_a_partition_that_was_never_read_begins_where_the_broker_does(ingested: Ingested) -> None:
     source = TopicPartition("a", "id", 3)
-    with connect() as plain:
-        assert ledger.claim(plain, source, 42) == Claim(source, 1, 42, 0, False)
-        assert ledger.claim(plain, source, 99) == Claim(source, 2, 42, 0, False)
+    with open_connection() as plain:
+        assert ledger.claim_partition(plain, source, 42) == Claim(source, 1, 42, 0, False)
+        assert ledger.claim_partition(plain, source, 99) == Claim(source, 2, 42, 0, False)
         again = TopicPartition("a", "made again", 3)
-        assert ledger.claim(plain, again, 0) == Claim(again, 1, 0, 0, False)
+        assert ledger.claim_partition(plain, again, 0) == Claim(again, 1, 0, 0, False)
 
 
 def test_whoever_claimed_later_writes_and_the_other_does_not(ingested: Ingested) -> None:
@@ -73,7 +73,7 @@ def test_whoever_claimed_later_writes_and_the_other_does_not(ingested: Ingested)
     ingested.write(value(id="a"))
     late = ingested.batch(value(id="late", data={"realtyCrmId": "late"}), b"late")
     newer = claim_all()
-    with pytest.raises(Fenced):
+    with pytest.raises(FencedError):
         ingested.store(late)
     assert ids() == ["a"]
     assert quarantined() == []
@@ -89,18 +89,18 @@ def test_whoever_claimed_later_writes_and_the_other_does_not(ingested: Ingested)
 def test_at_another_offset_nothing_is_written(ingested: Ingested, start: int) -> None:
     ingested.write(value(id="a"))
     ingested.next[SOURCE] = start
-    with pytest.raises(Fenced):
+    with pytest.raises(FencedError):
         ingested.write(value(id="b"))
     assert ids() == ["a"]
     assert counts() == {"next_offset": 1, "read": 1, "stored": 1}
 
 
 def test_one_partition_that_was_lost_fences_the_whole_batch(ingested: Ingested) -> None:
-    with connect() as plain:
-        ledger.claim(plain, CHILD_SOURCE, 0)
+    with open_connection() as plain:
+        ledger.claim_partition(plain, CHILD_SOURCE, 0)
     batch = ingested.batch(value(id="a"))
     ingested.fill(batch, value(id="t", productInstanceId="a"), source=CHILD_SOURCE)
-    with pytest.raises(Fenced):
+    with pytest.raises(FencedError):
         ingested.store(batch)
     assert ids() == []
     assert counts() == {}
@@ -190,8 +190,8 @@ def test_a_fault_is_seen_and_exits_1(ingested: Ingested, change: str, complaint:
 def test_a_topic_made_again_is_another_row(ingested: Ingested) -> None:
     ingested.write(value(id="a"), value(id="b"))
     again = TopicPartition(SOURCE.topic, "made-again", 0)
-    with connect() as plain:
-        ingested.claims[again] = ledger.claim(plain, again, 0)
+    with open_connection() as plain:
+        ingested.claims[again] = ledger.claim_partition(plain, again, 0)
     ingested.next[again] = 0
     ingested.write(value(id="a"), b"bad", source=again)
     assert counts(again) == {"next_offset": 2, "read": 2, "repeated": 1, "quarantined": 1}
@@ -222,8 +222,8 @@ def test_figures_and_quarantine_are_of_one_moment(ingested: Ingested) -> None:
 
 def test_lag_is_what_the_broker_has_beyond_the_next_offset(ingested: Ingested) -> None:
     ingested.writer.write(ingested.batch(value()), ingested.claims, {SOURCE: 51})
-    with connect() as plain:
-        ledger.heartbeat(plain, {ingested.claims[TWIN_SOURCE]: 7}, None)
+    with open_connection() as plain:
+        ledger.record_heartbeat(plain, {ingested.claims[TWIN_SOURCE]: 7}, None)
     lags = {entry.topic: entry.lag for entry in figures.entries()}
     assert lags == {SOURCE.topic: 50, TWIN_SOURCE.topic: 7, CHILD_SOURCE.topic: None}
 
@@ -231,12 +231,12 @@ def test_lag_is_what_the_broker_has_beyond_the_next_offset(ingested: Ingested) -
 def test_a_heartbeat_waits_for_no_write(ingested: Ingested) -> None:
     """The row that a write has locked is left to it; the others get their beat."""
     claims = ingested.claims
-    with connect() as writing, writing.transaction(force_rollback=True):
+    with open_connection() as writing, writing.transaction(force_rollback=True):
         writing.execute("UPDATE ingest_ledger SET read = read WHERE topic = %s", [SOURCE.topic])
-        with connect() as plain:
+        with open_connection() as plain:
             plain.execute("SET lock_timeout = '100ms'")
             ends = {claims[SOURCE]: 5, claims[TWIN_SOURCE]: None, claims[CHILD_SOURCE]: 7}
-            ledger.heartbeat(plain, ends, time.monotonic())
+            ledger.record_heartbeat(plain, ends, time.monotonic())
     rows = query("SELECT topic, high_watermark, end_known_at IS NOT NULL AS known,"
                  " checked_at > updated_at AS beaten FROM ingest_ledger")  # fmt: skip
     assert {row["topic"]: [*row.values()][1:] for row in rows} == {
@@ -252,11 +252,11 @@ def test_a_late_heartbeat_does_not_look_newer_than_a_claim(ingested: Ingested) -
     claims, given_at = ingested.claims, time.monotonic()
     time.sleep(0.1)
     new = TopicPartition(SOURCE.topic, "made-again", 0)
-    with connect() as plain:
-        ledger.claim(plain, new, 0)
-        ledger.heartbeat(plain, {claims[SOURCE]: 5}, None, given_at)
+    with open_connection() as plain:
+        ledger.claim_partition(plain, new, 0)
+        ledger.record_heartbeat(plain, {claims[SOURCE]: 5}, None, given_at)
         time.sleep(0.01)  # and goes on: it reaches only brokers that are away
-        ledger.heartbeat(plain, {claims[SOURCE]: None}, None, answered=())
+        ledger.record_heartbeat(plain, {claims[SOURCE]: None}, None, answered=())
     found = {entry.topic_id: entry for entry in figures.entries() if entry.topic == SOURCE.topic}
     assert [found[each].current for each in ("made-again", SOURCE.topic_id)] == [True, False]
     [old] = query("SELECT high_watermark FROM ingest_ledger WHERE topic_id = %s", SOURCE.topic_id)
@@ -266,10 +266,10 @@ def test_a_late_heartbeat_does_not_look_newer_than_a_claim(ingested: Ingested) -
 def test_a_fenced_consumer_notes_nothing(ingested: Ingested) -> None:
     old = ingested.claims[SOURCE]
     claim_all()
-    with connect() as plain:
-        ledger.heartbeat(plain, {old: 7}, None)
-        ledger.halt(plain, {old: "late"})
-        ledger.resume(plain, old, 99)
+    with open_connection() as plain:
+        ledger.record_heartbeat(plain, {old: 7}, None)
+        ledger.record_halts(plain, {old: "late"})
+        ledger.record_resume(plain, old, 99)
     [row] = query("SELECT high_watermark, halted_at, resume_until FROM ingest_ledger"
                   " WHERE topic = %s", SOURCE.topic)  # fmt: skip
     assert [*row.values()] == [None, None, None]
@@ -277,14 +277,14 @@ def test_a_fenced_consumer_notes_nothing(ingested: Ingested) -> None:
 
 def test_halted_and_resumed(ingested: Ingested) -> None:
     claim = ingested.claims[SOURCE]
-    with connect() as plain:
-        ledger.halt(plain, {claim: "5 bad messages in a row"})
+    with open_connection() as plain:
+        ledger.record_halts(plain, {claim: "5 bad messages in a row"})
         [entry] = [each for each in figures.entries() if each.topic == SOURCE.topic]
         assert entry.state == "halted: 5 bad messages in a row"
-        assert ledger.claim(plain, SOURCE, 0).halted
+        assert ledger.claim_partition(plain, SOURCE, 0).halted
         claim = claim_all()[SOURCE]
-        ledger.resume(plain, claim, 30)
-        again = ledger.claim(plain, SOURCE, 0)
+        ledger.record_resume(plain, claim, 30)
+        again = ledger.claim_partition(plain, SOURCE, 0)
     assert (again.halted, again.resume_until) == (False, 30)
 
 
@@ -301,7 +301,9 @@ def probe(ahead: str, claim: Claim) -> int | None:
         return [each for each in there if each.offset >= start][:count]
 
     bounds = {SOURCE: (0, 10 + len(ahead))}
-    return Probe(connect, peek, lambda _: bounds, TOLERANCE)((SOURCE.topic, 0), claim, 10, WINDOW)
+    return Probe(open_connection, peek, lambda _: bounds, TOLERANCE)(
+        (SOURCE.topic, 0), claim, 10, WINDOW
+    )
 
 
 @pytest.mark.parametrize(
@@ -324,9 +326,9 @@ def test_a_halted_partition_goes_on_once_the_cause_is_gone(
 
 def test_a_halted_partition_goes_on_by_command(ingested: Ingested) -> None:
     claim = ingested.claims[SOURCE]
-    with connect() as plain:
-        ledger.halt(plain, {claim: "bad"})
-        ledger.heartbeat(plain, {claim: 70}, None)
+    with open_connection() as plain:
+        ledger.record_halts(plain, {claim: "bad"})
+        ledger.record_heartbeat(plain, {claim: 70}, None)
     committed("quarantine", "resume", SOURCE.topic)
     until = probe("x" * 60, claim)
     assert until is not None
@@ -343,8 +345,8 @@ def test_a_probe_without_a_database_is_only_a_later_one(ingested: Ingested) -> N
 
 def test_a_writer_gives_up_only_between_two_tries(ingested: Ingested) -> None:
     """abandon() does not disturb a write that succeeds."""
-    writer = RetryingWriter(Writer(connect))
-    writer.abandon()
+    writer = RetryingWriter(BatchWriter(open_connection))
+    writer.stop_waiting()
     writer.write(ingested.batch(value(id="a")), ingested.claims, {})
     writer.writer.close()
     assert ids() == ["a"]

@@ -16,7 +16,7 @@ from history.base import private_files
 from history.database import privileges
 from history.entities import ROOT
 from ingest import rights
-from ingest.store.session import connect
+from ingest.store.session import open_connection
 from tests.consuming import until
 from tests.db.as_role import PASSWORD, member, url_of
 
@@ -37,7 +37,7 @@ def configured(login: str) -> tuple[int, list[str]]:
 
 
 def alter(login: str, what: str) -> None:
-    with connect("test-owner") as owner:
+    with open_connection("test-owner") as owner:
         owner.execute(f"ALTER ROLE {login} {what}")
 
 
@@ -82,7 +82,7 @@ def test_the_command_makes_logins_and_changes_their_passwords(tmp_path: Path) ->
                 assert row == (True,)
         assert configured("made_login")[0] == grants.LIMITS[WEB].connections
     finally:
-        with connect("test-owner") as owner:
+        with open_connection("test-owner") as owner:
             owner.execute("DROP ROLE IF EXISTS made_login")
 
 
@@ -107,7 +107,7 @@ def test_a_login_of_a_process_is_no_owner(role: str) -> None:
 
 
 def test_a_superuser_and_an_owner_are_complained_about() -> None:
-    with connect("test-owner") as plain:
+    with open_connection("test-owner") as plain:
         found = privileges.complaint(plain) or ""
         assert re.match(r"The database login '\w+' of this process is a superuser", found)
         with plain.transaction(force_rollback=True):
@@ -138,7 +138,7 @@ def test_a_consumer_says_which_rights_it_lacks(caplog: pytest.LogCaptureFixture)
     with member(CONSUMER) as login:
         with psycopg.connect(url_of(login)) as plain:
             assert privileges.lacking(plain, wanted) is None
-        with connect("test-owner") as owner:
+        with open_connection("test-owner") as owner:
             owner.execute(f"REVOKE INSERT ON {ROOT.table} FROM {CONSUMER}")
             owner.execute(f"REVOKE UPDATE (stored) ON ingest_ledger FROM {CONSUMER}")
         privileges.warn_in_background(partial(psycopg.connect, url_of(login)), wanted=wanted)
@@ -150,5 +150,5 @@ def test_a_consumer_says_which_rights_it_lacks(caplog: pytest.LogCaptureFixture)
 
 
 def test_a_complaint_is_logged(caplog: pytest.LogCaptureFixture) -> None:
-    privileges.warn_in_background(partial(connect, "test-check"))
+    privileges.warn_in_background(partial(open_connection, "test-check"))
     until(lambda: "annals grants" in caplog.text, "nothing is logged")

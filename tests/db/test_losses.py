@@ -19,7 +19,7 @@ from ingest.forecast import Forecast, Log, Outlook
 from ingest.models import Ledger, RetiredTopic
 from ingest.source.message import TopicPartition
 from ingest.store import ledger
-from ingest.store.session import connect
+from ingest.store.session import open_connection
 from tests.db.commands import printed
 from tests.db.noted import ledger_row
 from tests.db.screens import text
@@ -137,16 +137,16 @@ def test_the_page_says_it_in_both_languages(behind: None, client: Client) -> Non
 def test_only_the_owner_of_a_partition_records_its_loss() -> None:
     """An older claim changes nothing, and a rate that was not measured keeps the last one."""
     source = TopicPartition(TOPICS[0], "t", 0)
-    with connect("annals-test") as plain:
-        old = ledger.claim(plain, source, 0)
-        new = ledger.claim(plain, source, 0)
+    with open_connection("annals-test") as plain:
+        old = ledger.claim_partition(plain, source, 0)
+        new = ledger.claim_partition(plain, source, 0)
         for held, at, kept, arriving, rate in (
             (new, NOW.timestamp(), None, 7.0, 123.0),
             (old, None, 1.0, 8.0, 5.0),
             (new, NOW.timestamp(), 60.0, 9.0, None),
         ):
             found = Outlook(Log(0, 0, 0, arriving), Forecast(at, 0, 0, kept))
-            ledger.foresee(plain, {held: found}, rate)
+            ledger.record_forecast(plain, {held: found}, rate)
         plain.commit()
     [mine] = Ledger.objects.all()
     assert (mine.loss_at, mine.kept_seconds) == (NOW, 60.0)

@@ -16,7 +16,7 @@ from annals.management.commands import migrate
 from history import schema
 from history.failure.sentences import sentence
 from ingest.management.actions.consume import refuse_other_tables
-from ingest.store.session import connect
+from ingest.store.session import open_connection
 from tests.consuming import until
 from tests.db.ingested import Ingested, query
 from tests.messages import value
@@ -39,7 +39,7 @@ def all_applied() -> Iterator[None]:
     """Each test leaves the list of migrations as it was."""
     before = query("SELECT app, name FROM django_migrations")
     yield
-    with connect("test") as plain:
+    with open_connection("test") as plain:
         plain.execute("TRUNCATE django_migrations")
         for row in before:
             _insert(plain, (str(row["app"]), str(row["name"])))
@@ -51,13 +51,13 @@ def _insert(plain: psycopg.Connection[tuple[object, ...]], name: schema.Name) ->
 
 def forget(name: schema.Name) -> None:
     """The database seems to lack this migration."""
-    with connect("test") as plain:
+    with open_connection("test") as plain:
         plain.execute("DELETE FROM django_migrations WHERE app = %s AND name = %s", name)
 
 
 def forget_from(name: schema.Name) -> None:
     """As forget, with all later ones of the app."""
-    with connect("test") as plain:
+    with open_connection("test") as plain:
         plain.execute("DELETE FROM django_migrations WHERE app = %s AND name >= %s", name)
 
 
@@ -72,7 +72,7 @@ def applied(name: schema.Name) -> bool:
 @contextmanager
 def long_transaction(table: str) -> Iterator[psycopg.Connection[tuple[object, ...]]]:
     """Somebody has read the table in a transaction that stays open."""
-    with connect("a-long-report") as plain:
+    with open_connection("a-long-report") as plain:
         plain.execute("SET idle_in_transaction_session_timeout = 0")
         plain.execute("BEGIN")
         plain.execute(f"SELECT count(*) FROM {table}")
@@ -85,7 +85,7 @@ def writing(insert: str) -> Iterator[list[float]]:
     stop, took = threading.Event(), []
 
     def write() -> None:
-        with connect("writer") as plain:
+        with open_connection("writer") as plain:
             while not stop.is_set():
                 began = time.monotonic()
                 plain.execute(insert)
@@ -180,7 +180,7 @@ def test_a_consumer_refuses_tables_of_another_release(ingested: Ingested) -> Non
     with pytest.raises(CommandError, match=f"{WITH_A_LOCK[1]}.*Run `annals migrate`"):
         refuse_other_tables()
     call_command("migrate", verbosity=0)
-    with connect("test") as plain:
+    with open_connection("test") as plain:
         _insert(plain, ("history", "9998_one_more_table"))  # of the next release
     refuse_other_tables()
     ingested.write(value(id="a"))

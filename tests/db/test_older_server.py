@@ -14,8 +14,8 @@ from tests.debian import debian
 
 PROGRAM = """
 import django; django.setup()
-from ingest.store.session import connect
-with connect("test") as plain:
+from ingest.store.session import open_connection
+with open_connection("test") as plain:
     print(plain.execute("SHOW timezone").fetchone()[0], plain.info.server_version)
 """
 

@@ -20,7 +20,7 @@ from history.base import clock
 from history.entities import BY_NAME, PARTS, ROOT
 from ingest.models import Quarantined
 from ingest.source.message import Message
-from ingest.store.session import connect
+from ingest.store.session import open_connection
 from tests.db.commands import printed
 from tests.db.ingested import CHILD_SOURCE, Ingested
 from tests.db.noted import ledger_row
@@ -89,7 +89,7 @@ def stored(ingested: Ingested) -> Iterator[Ingested]:
     now = clock.now()
     for topic in (topic for entity in PARTS for topic in entity.topics):
         ledger_row(topic=topic, topic_id="other", partition=9, end_known_at=now)
-    with connect("test") as plain:
+    with open_connection("test") as plain:
         plain.execute("UPDATE ingest_ledger SET high_watermark = next_offset, end_known_at = now()")
     yield ingested
     if connection.connection is not None:
@@ -176,7 +176,7 @@ def test_a_settled_message_is_not_named(
     if settled == "discarded":
         printed("quarantine", "discard", "--reason", "bad_type", "--why", "test")
     else:
-        with connect("test") as plain:
+        with open_connection("test") as plain:
             plain.execute("UPDATE ingest_quarantine SET value = %s", [of(4)])
         printed("quarantine", "retry", "--now")
     for address in CALLS:
@@ -291,7 +291,7 @@ def test_the_migration_fills_open_messages_of_earlier_releases(stored: Ingested)
     stored.write(
         child("T2", 0, type="no such"), Message(CHILD, 0, 2, -1, None, b"{"), source=CHILD_SOURCE
     )
-    with connect("test") as plain:
+    with open_connection("test") as plain:
         plain.execute("UPDATE ingest_quarantine SET application = '', made_at = NULL")
     module = import_module("ingest.migrations.0011_open_messages_of_earlier_releases")
     with connection.schema_editor() as editor:

@@ -25,7 +25,7 @@ from history.models import MaintainRun
 from history.partitions.catalog import Partition
 from ingest.models import JobRun, Pace
 from ingest.store import ledger
-from ingest.store.session import connect
+from ingest.store.session import open_connection
 from tests.db.ingested import Ingested
 from tests.db.noted import gaps_ran, ledger_row, maintain_ran
 from tests.db.screens import text
@@ -247,15 +247,15 @@ def test_the_page_says_whether_the_brokers_delete_messages(
 def test_rates_are_of_what_the_consumer_noted(ingested: Ingested) -> None:
     assert picture() is None
     ingested.write(*(value(id=str(number)) for number in range(5)))
-    with connect() as plain:
+    with open_connection() as plain:
         for _ in range(2):  # of ten minutes the first counts
-            ledger.note_pace(plain)
+            ledger.record_pace(plain)
         noted = Pace.objects.get()
         assert (noted.came, noted.read, noted.stored) == (5, 5, 5)
         plain.execute(
             "UPDATE ingest_pace SET at = at - interval '10 min', slot = slot - 1, read = 2"
         )
-        ledger.note_pace(plain)
+        ledger.record_pace(plain)
         found = picture()
         assert found is not None
         assert (found.came, found.read, found.before) == (0, 3, 3)

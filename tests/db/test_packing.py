@@ -97,8 +97,8 @@ def fill_simulated(plain: Connection, messages: int = 2_400) -> None:
     for entity, records in found.items():
         days.create(plain, entity.table, DAY)
         with plain.transaction():
-            names = copying.columns(entity)
-            copying.copy(plain, sql.Identifier(entity.table), names, encode_rows(records))
+            names = copying.get_copy_columns(entity)
+            copying.copy_pieces(plain, sql.Identifier(entity.table), names, encode_rows(records))
 
 
 def rows(plain: Connection, entity: Entity, day: date = DAY) -> list[Any]:

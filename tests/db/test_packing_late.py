@@ -17,7 +17,7 @@ from history.models import LateRow, SealedDay
 from history.partitions import catalog
 from ingest.source.decode import Reason
 from ingest.store.fast_path import copy_rows
-from ingest.store.session import connect
+from ingest.store.session import open_connection
 from tests.db.ingested import Ingested
 from tests.db.partitioned import TABLE, raw
 from tests.db.test_late_rows import rows
@@ -100,7 +100,7 @@ def test_a_row_that_is_in_an_open_transaction_when_the_day_is_packed(packed: Ing
             done.append(packing.pack(plain, ROOT, OLD))
         connection.close()  # of this thread
 
-    writer = connect()
+    writer = open_connection()
     thread = threading.Thread(target=pack)
     with writer.transaction():
         copy_rows(writer, ROOT, rows(old("z", 0)))

@@ -18,10 +18,10 @@ from history.entities import BY_TOPIC, ROOT
 from history.record import Record
 from ingest.quarantine import messages
 from ingest.quarantine.messages import UNSETTLED, Selection, retry
-from ingest.source.decode import Reason, Rejected, decode
+from ingest.source.decode import Reason, RejectedMessage, decode
 from ingest.source.message import Message
-from ingest.store import outside
-from ingest.store.session import connect
+from ingest.store import retry_store
+from ingest.store.session import open_connection
 from tests.db.commands import printed
 from tests.db.ingested import (
     TWIN_SOURCE,
@@ -48,7 +48,7 @@ def store_too_early(ingested: Ingested, *bodies: bytes) -> None:
 
 
 def again(**selected: Any) -> Counter[str]:
-    with connect() as plain:
+    with open_connection() as plain:
         return retried(plain, **selected)
 
 
@@ -96,10 +96,10 @@ def test_why_it_came_stays_known_when_a_retry_fails_otherwise(
     assert (came["reason"], came["first_reason"]) == ("bad_data", "")
 
     def undeclared(*_: Any) -> Record:
-        raise Rejected(Reason.UNKNOWN_TOPIC, "no kind is declared")
+        raise RejectedMessage(Reason.UNKNOWN_TOPIC, "no kind is declared")
 
     for failing in (undeclared, decode, undeclared):
-        monkeypatch.setattr(outside, "decode", failing)
+        monkeypatch.setattr(retry_store, "decode", failing)
         again()
         [held] = quarantined()
         assert (held["first_reason"], held["first_detail"]) == ("bad_data", came["detail"])
@@ -162,7 +162,7 @@ def test_pauses_grow_and_then_it_is_given_up(ingested: Ingested) -> None:
 def test_only_what_is_due(ingested: Ingested) -> None:
     ingested.write(b"bad", b"worse")
     assert again(due_only=True) == {}
-    with connect("test") as plain:
+    with open_connection("test") as plain:
         plain.execute('UPDATE ingest_quarantine SET next_attempt = now() WHERE "offset" = 1')
     assert again(due_only=True) == {"retrying": 1}
     assert [held["attempts"] for held in quarantined()] == [0, 1]
@@ -178,7 +178,7 @@ def test_only_what_is_selected(ingested: Ingested) -> None:
 
 def test_several_workers_never_take_the_same(ingested: Ingested) -> None:
     ingested.write(*[b"bad"] * 10)
-    with connect() as one, connect() as other:
+    with open_connection() as one, open_connection() as other:
         with one.transaction():
             mine = {held.id for held in messages.lock(one, ANY, 6)}
             with other.transaction():
@@ -207,8 +207,8 @@ def test_two_retries_at_once_do_not_deadlock(
             half_way.wait(20)
         return decode(message, window)
 
-    monkeypatch.setattr(outside, "decode", decode_and_wait)
-    with connect() as plain:
+    monkeypatch.setattr(retry_store, "decode", decode_and_wait)
+    with open_connection() as plain:
         days.create(plain, ROOT.table, NOW.date())
     with ThreadPoolExecutor(2) as pool:
         outcomes = [each.result() for each in [pool.submit(again), pool.submit(again)]]
@@ -219,7 +219,7 @@ def test_two_retries_at_once_do_not_deadlock(
 
 def test_many_are_tried_a_few_at_a_time(ingested: Ingested) -> None:
     store_too_early(ingested, *(value(id=str(number)) for number in range(250)))
-    with connect() as plain:
+    with open_connection() as plain:
         few = [group.total() for group in retry(plain, ANY, lambda: WINDOW)]
     assert sum(few) == 250
     assert len(few) == 3
@@ -230,7 +230,7 @@ def test_many_are_tried_a_few_at_a_time(ingested: Ingested) -> None:
 def test_discarded_ones_are_settled_and_stay_counted(ingested: Ingested) -> None:
     ingested.write(b"bad", b"bad", value(id="a"))
     first = quarantined()[0]["id"]
-    with connect() as plain:
+    with open_connection() as plain:
         for why, discarded in (("a test of theirs", 1), ("again", 0)):
             assert messages.discard(plain, Selection(**this(first)), why) == discarded
     held = quarantined()[0]
@@ -299,7 +299,7 @@ def read_before(ingested: Ingested) -> dict[int, int]:
     ingested.fill(batch, *BODIES[3:], window=EARLIER)
     ingested.store(batch)
     found = {held["offset"]: held["id"] for held in quarantined()}
-    with connect() as plain:
+    with open_connection() as plain:
         messages.discard(plain, Selection(**this(found[2])), "agreed")
     assert again(**this(found[4])) == {"stored": 1}
     again(**this(found[1]))
@@ -309,7 +309,7 @@ def read_before(ingested: Ingested) -> dict[int, int]:
 
 
 def start_again(ingested: Ingested) -> None:
-    with connect("test") as plain:
+    with open_connection("test") as plain:
         assert plain.execute("DELETE FROM ingest_ledger WHERE topic = %s", [SOURCE.topic]).rowcount
     ingested.claim()
     ingested.next[SOURCE] = 0

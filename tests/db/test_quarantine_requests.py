@@ -13,7 +13,7 @@ from pytest_django import DjangoDbBlocker
 from annals.access.grants import CONSUMER, WEB
 from ingest.models import JobRun, QuarantineRequest
 from ingest.quarantine.requests import carry_out
-from ingest.store.session import connect
+from ingest.store.session import open_connection
 from tests.db.as_role import acting_as, refused
 from tests.db.ingested import Ingested, faults, ids, quarantined
 from tests.db.screens import text
@@ -119,7 +119,7 @@ def test_chosen_messages_are_retried_by_the_command_of_cron(
     ingested: Ingested, ops: Client
 ) -> None:
     store_too_early(ingested, value(id="a"), value(id="b"), value(id="c"))
-    with connect() as plain:
+    with open_connection() as plain:
         plain.execute("UPDATE ingest_quarantine SET next_attempt = now() + interval '1 day'")
     chosen = [held["id"] for held in quarantined()[:2]]
     action = {"action": "ask_retry", "_selected_action": chosen}

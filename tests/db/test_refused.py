@@ -13,14 +13,14 @@ from psycopg import errors
 
 from history.entities import BY_NAME
 from ingest import metrics
+from ingest.consumer.writers import AbandonedError, RetryingWriter
 from ingest.source.decode import Reason
 from ingest.source.message import TopicPartition
 from ingest.store import ledger
 from ingest.store.ledger import Connection
-from ingest.store.retrying import Abandoned, RetryingWriter
-from ingest.store.session import connect
-from ingest.store.sqlstate import Cause
-from ingest.store.transaction import Writer
+from ingest.store.session import open_connection
+from ingest.store.sqlstate import ErrorCause
+from ingest.store.transaction import BatchWriter
 from scripts import contract_page
 from scripts.contract_page import BREACHES
 from tests.consuming import until
@@ -45,7 +45,7 @@ ROLE_SOURCE = TopicPartition(PARTICIPANT, "id-of-participants", 0)
 @contextmanager
 def refusing(table: str, column: str, code: str) -> Iterator[None]:
     """Refuse rows with "refused" in a column, with this SQLSTATE."""
-    with connect("test") as plain:
+    with open_connection("test") as plain:
         plain.execute(
             "CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN"
             f" IF NEW.{column} = 'refused' THEN"
@@ -64,7 +64,7 @@ def refusing(table: str, column: str, code: str) -> Iterator[None]:
 BODIES = [value(id="a"), value(id="b", author="refused"), value(id="c"), b"bad"]
 
 
-@pytest.mark.parametrize("name", NOTABLE[Cause.BATCH].split())
+@pytest.mark.parametrize("name", NOTABLE[ErrorCause.BATCH].split())
 def test_a_row_at_fault_is_found_and_the_others_are_stored(ingested: Ingested, name: str) -> None:
     with refusing("product_instance_aud", "author", getattr(errors, name).sqlstate):
         ingested.write(*BODIES)
@@ -75,7 +75,7 @@ def test_a_row_at_fault_is_found_and_the_others_are_stored(ingested: Ingested, n
 
 
 @pytest.mark.parametrize(
-    "name", [*NOTABLE[Cause.OUTAGE].split(), *NOTABLE[Cause.INSTALLATION].split()]
+    "name", [*NOTABLE[ErrorCause.OUTAGE].split(), *NOTABLE[ErrorCause.INSTALLATION].split()]
 )
 def test_no_other_error_costs_a_message(ingested: Ingested, name: str) -> None:
     batch = ingested.batch(*BODIES)
@@ -101,8 +101,8 @@ def test_an_outage_while_a_bad_row_is_looked_for_quarantines_nothing(ingested: I
 
 
 def test_one_participant_of_two_applications_in_one_batch(ingested: Ingested) -> None:
-    with connect() as plain:
-        ingested.claims[ROLE_SOURCE] = ledger.claim(plain, ROLE_SOURCE, 0)
+    with open_connection() as plain:
+        ingested.claims[ROLE_SOURCE] = ledger.claim_partition(plain, ROLE_SOURCE, 0)
     ingested.next[ROLE_SOURCE] = 0
     ingested.write(
         *(
@@ -153,7 +153,7 @@ def test_a_constraint_that_somebody_added(
     ingested: Ingested, make: str, drop: str, named: str
 ) -> None:
     same = {"author": "refused", "version": 0}
-    with connect("test") as plain:
+    with open_connection("test") as plain:
         plain.execute(make)
         try:
             ingested.write(value(id="a"), value(id="b", **same), value(id="c", **same), b"bad")
@@ -170,11 +170,11 @@ def test_a_missing_privilege_is_reported_and_waited_for(
     ingested: Ingested, caplog: pytest.LogCaptureFixture
 ) -> None:
     def without_privilege() -> Connection:
-        connection = connect()
+        connection = open_connection()
         connection.execute("SET ROLE nobody_special")
         return connection
 
-    with connect("test") as plain:
+    with open_connection("test") as plain:
         plain.execute("CREATE ROLE nobody_special")
         plain.execute(
             "GRANT SELECT, INSERT, UPDATE ON ALL TABLES IN SCHEMA public TO nobody_special"
@@ -183,7 +183,7 @@ def test_a_missing_privilege_is_reported_and_waited_for(
         ingested.write(value(id="a"))
         plain.execute("REVOKE INSERT ON product_instance_aud FROM nobody_special")
         batch = ingested.batch(value(id="b"), b"bad")
-        writer = RetryingWriter(Writer(without_privilege))
+        writer = RetryingWriter(BatchWriter(without_privilege))
         writing = threading.Thread(target=writer.write, args=(batch, ingested.claims, {}))
         try:
             with caplog.at_level(logging.WARNING):
@@ -194,7 +194,7 @@ def test_a_missing_privilege_is_reported_and_waited_for(
                 plain.execute("GRANT INSERT ON product_instance_aud TO nobody_special")
                 writing.join(10)
         finally:
-            writer.abandon()
+            writer.stop_waiting()
             writing.join(10)
             writer.writer.close()
             plain.execute("DROP OWNED BY nobody_special")
@@ -254,15 +254,15 @@ def test_a_writer_fails_only_while_a_write_is_repeated(ingested: Ingested) -> No
     def away() -> Connection:
         raise psycopg.OperationalError("away")
 
-    writer = RetryingWriter(Writer(away))
+    writer = RetryingWriter(BatchWriter(away))
     assert not writer.failing
     with ThreadPoolExecutor(1) as pool:
         writing = pool.submit(writer.write, ingested.batch(value()), ingested.claims, {})
         try:
             until(lambda: writer.failing, "it fails")
         finally:
-            writer.abandon()
-        with pytest.raises(Abandoned):
+            writer.stop_waiting()
+        with pytest.raises(AbandonedError):
             writing.result()
     assert not writer.failing
 
@@ -276,10 +276,12 @@ def refused() -> float:
 def test_a_login_that_is_refused_is_waited_for(db: None, caplog: pytest.LogCaptureFixture) -> None:
     """Its password was changed under a running consumer, which says so, and goes on."""
     login = f"refused_{os.getpid()}"
-    with connect("test") as plain, ThreadPoolExecutor(1) as thread:
+    with open_connection("test") as plain, ThreadPoolExecutor(1) as thread:
         plain.execute(f"CREATE ROLE {login} LOGIN PASSWORD '{PASSWORD}'")
         try:
-            writer = RetryingWriter(Writer(lambda: psycopg.connect(url_of(login), autocommit=True)))
+            writer = RetryingWriter(
+                BatchWriter(lambda: psycopg.connect(url_of(login), autocommit=True))
+            )
             assert writer.claim({}) == []  # it works
             writer.writer.close()
             plain.execute(f"ALTER ROLE {login} PASSWORD 'another'")

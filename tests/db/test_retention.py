@@ -14,7 +14,7 @@ from history.models import MaintainRun
 from history.search_index import backfill as search_retention
 from ingest.quarantine import messages
 from ingest.quarantine.messages import Selection
-from ingest.store.session import connect
+from ingest.store.session import open_connection
 from tests.db.ingested import Ingested, counts, faults, quarantined, query
 from tests.db.partitioned import retire, run
 from tests.db.test_quarantine import again, this
@@ -31,7 +31,7 @@ def later(days_later: int) -> datetime:
 def remove(days_later: int) -> int:
     """What maintain removes from the quarantine this number of days from now."""
     window = Window.at(NOW + timedelta(days=days_later), 90, 14)
-    with connect() as plain:
+    with open_connection() as plain:
         return messages.remove_old(plain, window, HOLD, later(days_later))
 
 
@@ -43,7 +43,7 @@ def four_fates(ingested: Ingested) -> None:
     ingested.store(batch)
     stored, discarded, failed, _ = (held["id"] for held in quarantined())
     assert again(**this(stored)) == {"stored": 1}
-    with connect() as plain:
+    with open_connection() as plain:
         messages.discard(plain, Selection(**this(discarded)), "agreed")
     for _ in range(messages.MAX_ATTEMPTS):
         again(**this(failed))
@@ -87,7 +87,7 @@ def test_a_message_leaves_with_the_day_of_its_version(
 def test_thousands_leave_in_short_transactions_during_a_retry(ingested: Ingested) -> None:
     """What a worker holds at this moment is left for the next run."""
     ingested.write(*[b"bad"] * 2_500)
-    with connect() as worker, worker.transaction():
+    with open_connection() as worker, worker.transaction():
         assert len(messages.lock(worker, Selection(), 10)) == 10
         assert remove(98) == 2_490
     assert len(quarantined()) == 10
@@ -98,7 +98,7 @@ def test_thousands_leave_in_short_transactions_during_a_retry(ingested: Ingested
 
 def test_a_topic_that_is_read_again_counts_only_what_it_has_read(ingested: Ingested) -> None:
     ingested.write(b"bad", b"bad", b"bad")
-    with connect("test") as plain:
+    with open_connection("test") as plain:
         plain.execute("DELETE FROM ingest_ledger WHERE topic = %s", [SOURCE.topic])
     ingested.claim()
     ingested.next[SOURCE] = 0
@@ -122,7 +122,7 @@ def numbered(number: str, days_ago: int) -> bytes:
 def test_search_keys_leave_with_the_last_version_that_had_them(ingested: Ingested) -> None:
     ingested.write(numbered("old", 30), numbered("kept", 20), numbered("young", 3))
     before = (NOW - timedelta(days=20)).date()
-    with connect() as plain:
+    with open_connection() as plain:
         assert search_retention.remove_old(plain, before) == 1
     assert keys() == ["kept", "young"]
 
@@ -130,7 +130,7 @@ def test_search_keys_leave_with_the_last_version_that_had_them(ingested: Ingeste
 def test_a_key_that_is_stored_again_at_this_moment_stays(ingested: Ingested) -> None:
     ingested.write(*(numbered(name, 30) for name in ("a", "b", "c")))
     before = (NOW - timedelta(days=20)).date()
-    with connect() as plain, ingested.writer.connection.transaction():
+    with open_connection() as plain, ingested.writer.connection.transaction():
         ingested.writer.connection.execute("UPDATE search_key SET day = now() WHERE value = 'b'")
         assert search_retention.remove_old(plain, before) == 2
     assert keys() == ["b"]
@@ -141,7 +141,7 @@ def test_a_consumer_that_stores_a_key_while_it_is_removed(ingested: Ingested) ->
     ingested.write(numbered("a", 30))
     batch = ingested.batch(value(id="id-a", data={"number": "a"}))
     storing = threading.Thread(target=ingested.store, args=(batch,))
-    with connect() as plain:
+    with open_connection() as plain:
         with plain.transaction():
             assert search_retention.remove_old(plain, NOW.date()) == 1
             storing.start()
@@ -155,7 +155,7 @@ def test_many_pages_are_read_piece_by_piece(
     ingested: Ingested, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(search_retention, "PAGES_AT_ONCE", 3)
-    with connect("test") as plain:
+    with open_connection("test") as plain:
         plain.execute(
             "INSERT INTO search_key SELECT 'v' || n, 'number', 'product-instance', 'id',"
             " now()::date - n % 100 FROM generate_series(1, 3000) n"
@@ -178,7 +178,7 @@ def test_maintain_does_both_and_reads_the_keys_once_a_day(
     assert "removed: 2 search keys, 1 message in quarantine" in said
     assert (keys(), quarantined()) == ([], [])
     assert faults() == [] or all("says the ledger" in each for each in faults())
-    with connect("test") as plain:
+    with open_connection("test") as plain:
         plain.execute("INSERT INTO search_key VALUES ('x', 'number', 'y', 'z', '2001-01-01')")
     run("maintain")
     assert keys() == ["x"]
@@ -195,6 +195,6 @@ def test_keys_of_a_held_day_stay(ingested: Ingested, move: Callable[[datetime], 
     move(later(92))
     assert run("maintain").code == 1
     assert keys() == ["held"]
-    with connect("test") as plain:
+    with open_connection("test") as plain:
         assert days.locate(plain, ROOT.table, NOW.date()).state is days.DayState.ATTACHED
     MaintainRun.objects.all().delete()

@@ -21,9 +21,9 @@ from history.partitions.maintain import maintain
 from history.partitions.plan import SPARE_DAYS, Policy
 from ingest.completeness.holds import unsettled
 from ingest.store import missing_days, slow_path
-from ingest.store.session import connect
-from ingest.store.sqlstate import Cause, cause
-from ingest.store.transaction import Writer
+from ingest.store.session import open_connection
+from ingest.store.sqlstate import ErrorCause, classify_error
+from ingest.store.transaction import BatchWriter
 from tests.db.as_role import as_consumer
 from tests.db.ingested import Ingested, counts, faults, ids, quarantined, query, retried
 from tests.db.partitioned import half_dropped
@@ -42,7 +42,7 @@ def at(day: date, **fields: Any) -> bytes:
 
 @pytest.fixture
 def plain(ingested: Ingested) -> Iterator[Connection]:
-    with connect("test") as connection:
+    with open_connection("test") as connection:
         yield connection
 
 
@@ -84,7 +84,7 @@ def test_a_batch_that_was_decoded_before_midnight(
     for day in (OLDEST, TODAY):
         days.create(plain, ROOT.table, day)
     ingested.writer.close()
-    ingested.writer = Writer(connect, lambda _: TOMORROW)
+    ingested.writer = BatchWriter(open_connection, lambda _: TOMORROW)
     batch = ingested.batch(at(OLDEST, id="oldest"), at(TODAY, id="today"), at(OLDEST, id="second"))
     if not exists:
         days.drop(plain, ROOT.table, OLDEST)
@@ -120,16 +120,16 @@ def test_message_does_not_count_as_repeated_when_its_day_is_detached_before_the_
     """It has another content than the stored version, which is gone when the two are compared."""
     days.create(plain, ROOT.table, OLD)
     ingested.write(at(OLD, id="late"))
-    real = slow_path.split
+    real = slow_path.split_new_and_known
 
     def split_and_detach(*arguments: Any) -> Any:
-        monkeypatch.setattr(slow_path, "split", real)
+        monkeypatch.setattr(slow_path, "split_new_and_known", real)
         rows = real(*arguments)
         with pytest.raises(psycopg.errors.LockNotAvailable):  # the writer itself is a reader
             days.drop(plain, ROOT.table, OLD, wait_s=0.2)
         return rows
 
-    monkeypatch.setattr(slow_path, "split", split_and_detach)
+    monkeypatch.setattr(slow_path, "split_new_and_known", split_and_detach)
     written = ingested.write(at(OLD, id="late", data={"other": 1}))
     assert (written.repeated[SOURCE], written.rejects) == (0, ())
     assert counts() == {"next_offset": 2, "read": 2, "stored": 1, "expired": 1}
@@ -142,7 +142,7 @@ def test_a_day_that_is_being_dropped_makes_nobody_wait(
     for day in (OLDEST, TODAY):
         days.create(plain, ROOT.table, day)
     ingested.writer.close()
-    ingested.writer = Writer(connect, lambda _: TOMORROW)
+    ingested.writer = BatchWriter(open_connection, lambda _: TOMORROW)
     batch = ingested.batch(at(OLDEST, id="oldest"), at(TODAY, id="today"))
     with half_dropped(plain, OLDEST):
         assert state(plain, OLDEST) is DayState.PENDING
@@ -183,7 +183,7 @@ def restricted(ingested: Ingested) -> Iterator[Connection]:
     """The writer, and a connection, with the rights that `annals grants` gives the consumer."""
     call_command("grants", apply=True)
     ingested.writer.close()
-    ingested.writer = Writer(as_consumer)
+    ingested.writer = BatchWriter(as_consumer)
     with as_consumer() as connection:
         yield connection
 
@@ -226,7 +226,7 @@ def test_a_day_that_only_maintain_may_create_is_waited_for(
             with pytest.raises(missing_days.MissingDayError, match="partitions maintain") as raised:
                 ingested.store(batch)
             assert days.partition_name(ROOT.table, missing) in str(raised.value)
-            assert cause(raised.value) is Cause.INSTALLATION
+            assert classify_error(raised.value) is ErrorCause.INSTALLATION
             assert (ids(), counts(), quarantined()) == ([], {}, [])
         days.create(plain, ROOT.table, missing)
         ingested.store(batch)

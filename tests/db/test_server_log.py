@@ -13,7 +13,7 @@ from django.db import connection
 
 from annals.access.grants import CONSUMER, WEB
 from history.database.session import QUIET_LOG
-from ingest.store.session import connect
+from ingest.store.session import open_connection
 from tests.db.ingested import Ingested
 from tests.messages import NOW, value
 from tests.postgres import HOME
@@ -88,7 +88,7 @@ def log(ingested: Ingested) -> Callable[[], str]:
 @pytest.mark.parametrize("role", [None, WEB, CONSUMER], ids=["owner", "web", "consumer"])
 def test_no_error_of_a_login_leaves_a_value(role: str | None, log: Callable[[], str]) -> None:
     for fault in FAULTS.values():
-        with connect("test-log") as plain:
+        with open_connection("test-log") as plain:
             if role is not None:
                 plain.execute(f"SET ROLE {role}")
             if role is None and fault is FAULTS["a missing right"]:
@@ -100,7 +100,7 @@ def test_no_error_of_a_login_leaves_a_value(role: str | None, log: Callable[[], 
 
 
 def test_the_log_still_says_what_ends_a_session(log: Callable[[], str]) -> None:
-    with connect("test-log") as plain:
+    with open_connection("test-log") as plain:
         plain.execute("SET idle_in_transaction_session_timeout = '10ms'")
         plain.execute("BEGIN")
         plain.execute("SELECT %s", [MARKER])

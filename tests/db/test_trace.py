@@ -22,9 +22,9 @@ from history.record import UNSTORED_SPAN
 from history.trace import Bounds, Fate, MessagePlace, State
 from ingest.models import Ledger, Quarantined, Unstored
 from ingest.quarantine import messages
-from ingest.store import unstored
+from ingest.store import empty_offsets
 from ingest.store.batch import OffsetGap
-from ingest.store.session import connect
+from ingest.store.session import open_connection
 from tests.db.commands import printed
 from tests.db.ingested import SOURCES, Ingested
 from tests.db.screens import A1, text
@@ -126,7 +126,7 @@ def test_what_the_consumer_has_not_come_to(seen: Ingested) -> None:
     assert at(5, broker=Bounds(0, 6)).state is State.UNREAD
     assert at(6, broker=Bounds(0, 6)).state is State.UNKNOWN
     assert at(5, broker=Bounds(7, 9)).state is State.LOST
-    with connect("test") as plain:
+    with open_connection("test") as plain:
         plain.execute("UPDATE ingest_ledger SET high_watermark = 7 WHERE topic = %s", [TOPIC])
     assert [at(offset).state for offset in (5, 6, 7)] == [
         State.UNREAD,
@@ -165,7 +165,7 @@ def test_a_retried_message(ingested: Ingested) -> None:
 
 def test_a_message_that_was_read_again(seen: Ingested) -> None:
     """A topic that is read from its start: what was stored then is repeated now."""
-    with connect("test") as plain:
+    with open_connection("test") as plain:
         plain.execute("DELETE FROM ingest_ledger")
     seen.claim()
     seen.next = dict.fromkeys(SOURCES, 0)
@@ -186,10 +186,10 @@ def test_long_runs_take_one_row_and_one_of_them_is_found(ingested: Ingested) -> 
 
 
 def test_what_retention_forgets_is_said_to_be_uncertain(seen: Ingested) -> None:
-    with connect("test") as plain:
-        assert unstored.remove_old(plain, WINDOW) == 0
+    with open_connection("test") as plain:
+        assert empty_offsets.remove_old_ranges(plain, WINDOW) == 0
         later = Window.at(NOW + timedelta(days=400), 90, 14)
-        assert unstored.remove_old(plain, later) == 1
+        assert empty_offsets.remove_old_ranges(plain, later) == 1
     assert [(at(offset).state.value, at(offset).certain) for offset in (2, 3, 4)] == [
         ("stored", False)
     ] * 3
@@ -205,7 +205,7 @@ def test_what_left_the_quarantine_is_not_said_to_be_stored(ingested: Ingested) -
     printed("quarantine", "discard", "--reason", "bad_updated_at", "--why", "wrong release")
     assert [at(offset).certain for offset in range(3)] == [True] * 3
     later = NOW + timedelta(days=400)
-    with connect("test") as plain:
+    with open_connection("test") as plain:
         assert messages.remove_old(plain, Window.at(later, 90, 14), 7, later) == 1
     assert [at(offset).certain for offset in range(3)] == [False, False, True]
     assert "in quarantine" in in_english(at(1))[0]
@@ -221,7 +221,7 @@ def test_a_topic_that_was_made_again_while_no_consumer_ran(seen: Ingested) -> No
         *(State.UNREAD, State.UNREAD),
         State.UNKNOWN,
     ]
-    with connect("test") as plain:  # its log was cut once
+    with open_connection("test") as plain:  # its log was cut once
         plain.execute("UPDATE ingest_ledger SET topic_id = topic_id || '#2'")
     assert at(0, broker=before).state is State.STORED
 

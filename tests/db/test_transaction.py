@@ -16,16 +16,16 @@ from history.blocks.stored import BLOCK
 from history.daily import days
 from history.entities import BY_NAME, ROOT
 from ingest.consumer.lanes import Lane
+from ingest.consumer.writers import RetryingWriter
 from ingest.quarantine import messages
 from ingest.quarantine.messages import Selection
-from ingest.source.decode import Reason
+from ingest.source.decode import Reason, decode_message
 from ingest.source.message import Message
 from ingest.store import transaction as writing
 from ingest.store.batch import Batch, Limits
 from ingest.store.copy import RowsDroppedError
-from ingest.store.retrying import RetryingWriter
-from ingest.store.session import connect
-from ingest.store.transaction import Writer
+from ingest.store.session import open_connection
+from ingest.store.transaction import BatchWriter
 from tests.consuming import until
 from tests.db.ingested import (
     CHILD_SOURCE,
@@ -198,7 +198,7 @@ def test_headers_of_a_bad_message_can_have_any_name(ingested: Ingested) -> None:
     ingested.write(message(b"bad", 0, headers=headers))
     [held] = quarantined()
     assert held["headers"][0] == ["plain", "31"]
-    with connect() as plain:
+    with open_connection() as plain:
         [locked] = messages.lock(plain, Selection(), 1)
     names = ["plain", r"n\u0000ul", r"\udcff", "ы", ""]
     assert locked.message.headers == tuple(
@@ -224,7 +224,7 @@ def test_after_a_conflict_batches_take_the_slow_path_for_a_while(
 def test_nothing_of_a_failed_batch_is_there(ingested: Ingested) -> None:
     ingested.write(value(id="a"))
     good = ingested.batch(value(id="b"), b"bad")
-    with connect() as other:
+    with open_connection() as other:
         other.execute("ALTER TABLE ingest_quarantine RENAME TO elsewhere")
         try:
             with pytest.raises(psycopg.errors.UndefinedTable):
@@ -295,7 +295,7 @@ def test_a_refused_row_has_no_search_keys(ingested: Ingested) -> None:
     lane.begin(Limits(1_000, 1 << 30))
     claims = {source.kafka: claim for source, claim in ingested.claims.items()}
     ingested.fill(lane.filling, value(id="a", data={"number": "N-2"}), value(id="b"))
-    with ThreadPoolExecutor(1) as pool, connect() as other:
+    with ThreadPoolExecutor(1) as pool, open_connection() as other:
         with other.transaction():
             other.execute(INSERT, ("b", NOW))
             written = pool.submit(ingested.store, lane.launch(claims, 1, 0).batch)
@@ -338,11 +338,12 @@ def test_two_writers_with_the_same_rows_at_once(ingested: Ingested) -> None:
     claims = ingested.claims
 
     def bring(part: list[bytes], source: Any) -> None:
-        writer = RetryingWriter(Writer(connect))
+        writer = RetryingWriter(BatchWriter(open_connection))
         for start in range(0, len(part), 60):
             batch = Batch(Limits(1_000, 1 << 30))
             for offset, body in enumerate(part[start : start + 60], start):
-                batch.add(message(body, offset, source.topic), source, offset, WINDOW)
+                sent = message(body, offset, source.topic)
+                batch.add(decode_message(sent, WINDOW), source, offset)
             writer.write(batch, claims, {})
         writer.writer.close()
 
@@ -381,7 +382,7 @@ def test_two_writers_that_wait_for_each_other(ingested: Ingested) -> None:
     batch is written again."""
     ingested.write(value(id="first"))  # its day exists now
     batch = ingested.batch(value(id="a"), value(id="z"))
-    with ThreadPoolExecutor(1) as pool, connect() as other:
+    with ThreadPoolExecutor(1) as pool, open_connection() as other:
         with suppress(DeadlockDetected), other.transaction(force_rollback=True):
             other.execute(INSERT, ("z", NOW))
             writer = RetryingWriter(ingested.writer)
@@ -394,7 +395,7 @@ def test_two_writers_that_wait_for_each_other(ingested: Ingested) -> None:
 
 
 def test_rows_that_a_trigger_drops_do_not_count_as_stored(ingested: Ingested) -> None:
-    with connect("test") as plain:
+    with open_connection("test") as plain:
         plain.execute(
             "CREATE FUNCTION drop_it() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN"
             " IF new.id = 'b' THEN RETURN NULL; END IF; RETURN new; END $$"

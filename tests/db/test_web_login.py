@@ -16,7 +16,7 @@ from annals.access.journal import days as journal
 from history import labels
 from history.models import FieldLabel, Person
 from ingest.models import Quarantined
-from ingest.store.session import connect
+from ingest.store.session import open_connection
 from tests.db.as_role import Plain, logged_in
 from tests.db.ingested import Ingested
 from tests.messages import value
@@ -75,7 +75,7 @@ def test_the_history_is_shown(web: str) -> None:
 @pytest.fixture
 def owner() -> Iterator[Plain]:
     """A connection of the owner of the tables; it has to come before `web`."""
-    with connect("test-owner") as plain:
+    with open_connection("test-owner") as plain:
         yield plain
 
 

@@ -34,7 +34,7 @@ class Member:
 
     def __init__(self, broker: Daemon, group: str) -> None:
         self.partitions: list[int] = []
-        self.source = kafka.Source(
+        self.source = kafka.GroupMember(
             *(broker.bootstrap_servers(), group, [SHARED], GIVEN),
             *(self._take, self.partitions.clear, self.partitions.clear),
         )
@@ -76,7 +76,7 @@ def test_a_client_that_never_joins_again_is_replaced(apache: Apache, group: str)
     brokers.create(apache, [SHARED], PARTITIONS)
     assigned: list[list[tuple[str, int]]] = []
     lost: list[bool] = []
-    source = kafka.Source(
+    source = kafka.GroupMember(
         *(apache.bootstrap_servers(), group, [SHARED], GIVEN),
         *(assigned.append, lambda: lost.append(True), lambda: lost.append(True)),
     )
@@ -109,7 +109,7 @@ def test_a_member_without_partitions_is_not_replaced(
     brokers.create(apache, [SHARED], 1)
     monkeypatch.setattr(kafka, "STUCK_AFTER_SESSIONS", 1)
     sources = [
-        kafka.Source(
+        kafka.GroupMember(
             *(apache.bootstrap_servers(), group, [SHARED], GIVEN),
             *(lambda _: None, lambda: None, lambda: None),
         )
@@ -135,7 +135,7 @@ def test_no_group_of_another_broker_is_forgotten(
     consumer.commit(offsets=[committed], asynchronous=False)
     consumer.close()
     monkeypatch.setattr(kafka, "STUCK_AFTER_SESSIONS", 0)
-    source = kafka.Source(
+    source = kafka.GroupMember(
         *(apache.bootstrap_servers(), group, ["missing"], {}),
         *(lambda _: None, lambda: None, lambda: None),
     )
@@ -155,7 +155,7 @@ def test_no_group_of_another_broker_is_forgotten(
 DEAF = """
 from ingest.source import kafka
 
-poll, deaf = kafka.Source.poll, []
+poll, deaf = kafka.GroupMember.poll, []
 
 def once(source, limit, timeout):
     messages = poll(source, limit, timeout)
@@ -164,7 +164,7 @@ def once(source, limit, timeout):
         source._consumer.pause(source._consumer.assignment())
     return messages
 
-kafka.Source.poll = once
+kafka.GroupMember.poll = once
 """
 
 

@@ -8,7 +8,7 @@ from confluent_kafka import Producer, TopicPartition
 
 from annals.embedded.broker import Daemon
 from history.entities import ENTITIES
-from ingest.source.retention import Forecaster
+from ingest.source.retention import BrokerForecaster
 from tests.consuming import Consumers
 from tests.kafka import brokers
 from tests.messages import value
@@ -55,9 +55,9 @@ def test_a_forecast_is_made_of_what_the_brokers_say(broker: Daemon) -> None:
     oldest = produce(broker, HURRIED, 100, age=1000)
     produce(broker, HURRIED, 100, age=50)
     produce(broker, CALM, 1)
-    forecaster = Forecaster(str(broker.client()["bootstrap.servers"]), {})
+    forecaster = BrokerForecaster(str(broker.client()["bootstrap.servers"]), {})
     positions = {(HURRIED, 0): 10, (HURRIED, 1): 0, (CALM, 0): 0, ("missing", 0): 5}
-    found = forecaster.outlook({**positions})
+    found = forecaster.fetch_outlooks({**positions})
     forecaster.close()
     assert found.keys() == positions.keys() - {("missing", 0)}
 
@@ -87,8 +87,8 @@ def test_what_is_deleted_already_is_said(broker: Daemon, consumers: Consumers) -
     admin = brokers.admin(broker)  # without a name it would be gone before the answer
     [deleted] = admin.delete_records([TopicPartition(HURRIED, 0, 130)]).values()
     deleted.result(20)
-    forecaster = Forecaster(str(broker.client()["bootstrap.servers"]), {})
-    said = forecaster.outlook({(HURRIED, 0): 100})[HURRIED, 0].forecast
+    forecaster = BrokerForecaster(str(broker.client()["bootstrap.servers"]), {})
+    said = forecaster.fetch_outlooks({(HURRIED, 0): 100})[HURRIED, 0].forecast
     forecaster.close()
     assert said is not None
     assert (said.deleted, said.unread) == (30, 70)

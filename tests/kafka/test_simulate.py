@@ -16,7 +16,7 @@ from pytest_django import Settings
 
 from annals.embedded.broker import Broker, Daemon
 from history.entities import ENTITIES
-from ingest.source.producer import Producer
+from ingest.source.producer import KafkaProducer
 from tests.consuming import until
 from tests.kafka import brokers
 from tests.shape import shaped
@@ -63,7 +63,7 @@ def test_sigterm_ends_it_with_everything_delivered(embedded: Broker) -> None:
 
 def test_a_broker_that_is_gone_is_said(embedded: Broker, settings: Settings) -> None:
     settings.KAFKA = embedded.client()
-    producer = Producer(embedded.client() | {"message.timeout.ms": 500})
+    producer = KafkaProducer(embedded.client() | {"message.timeout.ms": 500})
     producer.create_topics(TOPICS[:1], 1)
     embedded.kill()
     producer.send(TOPICS[0], b"key", b"value")

@@ -6,14 +6,16 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from history.search_index.keys import Fingerprint
+from ingest.consumer import writers
+from ingest.consumer.writers import RetryingWriter
+from ingest.source.decode import decode_message
 from ingest.source.message import Message, TopicPartition
-from ingest.store import ledger, retrying
+from ingest.store import ledger
 from ingest.store.batch import Batch, Claim, Limits
 from ingest.store.ledger import Connection
-from ingest.store.missing_days import current
-from ingest.store.retrying import RetryingWriter
-from ingest.store.session import connect
-from ingest.store.transaction import Writer
+from ingest.store.missing_days import get_local_window
+from ingest.store.session import open_connection
+from ingest.store.transaction import BatchWriter
 from tests.lifecycle.model import Model
 from tests.lifecycle.observed import Observed
 from tests.lifecycle.sent import TOPICS, Sent
@@ -29,7 +31,7 @@ class Consumer:
         self._model = model
         self._connections = 0
         self._connection: Connection | None = None
-        self._writer = RetryingWriter(Writer(self._connect))
+        self._writer = RetryingWriter(BatchWriter(self._connect))
         self._claims: dict[TopicPartition, Claim] = {}
         self._next: dict[str, int] = {}
         self._known: dict[str, Fingerprint] = {}
@@ -44,13 +46,14 @@ class Consumer:
 
     def read(self, limit: int, seen: Observed) -> None:
         """Decode up to `limit` unread messages into the batch."""
-        window = current()
+        window = get_local_window()
         for _ in range(limit):
             message = min(self._unread(), key=lambda each: (each.offset, each.topic), default=None)
             if message is None:
                 return
             self._model.decoded(message, seen)
-            self.batch.add(_message(message), SOURCES[message.topic], message.offset, window)
+            decoded = decode_message(_message(message), window)
+            self.batch.add(decoded, SOURCES[message.topic], message.offset)
             self._next[message.topic] = message.offset + 1
 
     def write(self) -> None:
@@ -67,7 +70,7 @@ class Consumer:
         ends = self._ends()
         marks = {claim: ends[source] for source, claim in self._claims.items()}
         now = time.monotonic()
-        self._writer.note(lambda connection: ledger.heartbeat(connection, marks, now))
+        self._writer.run_job(lambda connection: ledger.record_heartbeat(connection, marks, now))
 
     def close(self) -> list[int]:
         """End as a killed process does, without a word to the server. Returns the session."""
@@ -91,13 +94,13 @@ class Consumer:
 
     def _begin(self) -> None:
         self._connections = 0
-        self._writer.proceed()
+        self._writer.allow_waiting()
 
     def _connect(self) -> Connection:
         self._connections += 1
         if self._connections > MOST_CONNECTIONS:
-            self._writer.abandon()
-        self._connection = connect()
+            self._writer.stop_waiting()
+        self._connection = open_connection()
         return self._connection
 
 
@@ -119,18 +122,18 @@ class Warnings(logging.Handler):
 @contextmanager
 def listening() -> Iterator[Warnings]:
     """Collect the writer's warnings, and let it try again at once, until the block ends."""
-    handler, logger = Warnings(), logging.getLogger(retrying.__name__)
+    handler, logger = Warnings(), logging.getLogger(writers.__name__)
     driver = logging.getLogger("psycopg")  # it warns of the connections that faults break
     level = driver.level
     driver.setLevel(logging.ERROR)
-    pauses = retrying.FIRST_PAUSE_SECONDS, retrying.LONGEST_PAUSE_SECONDS
-    retrying.FIRST_PAUSE_SECONDS = retrying.LONGEST_PAUSE_SECONDS = 0.002
+    pauses = writers.FIRST_PAUSE_SECONDS, writers.LONGEST_PAUSE_SECONDS
+    writers.FIRST_PAUSE_SECONDS = writers.LONGEST_PAUSE_SECONDS = 0.002
     logger.addHandler(handler)
     propagate, logger.propagate = logger.propagate, False
     try:
         yield handler
     finally:
-        retrying.FIRST_PAUSE_SECONDS, retrying.LONGEST_PAUSE_SECONDS = pauses
+        writers.FIRST_PAUSE_SECONDS, writers.LONGEST_PAUSE_SECONDS = pauses
         logger.removeHandler(handler)
         driver.setLevel(level)
         logger.propagate = propagate

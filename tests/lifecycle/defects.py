@@ -28,9 +28,9 @@ from history.database import forms
 from history.entities import Entity
 from history.seals import finished, seal
 from ingest.quarantine import messages
-from ingest.source.decode import Expired, Rejected, decode
+from ingest.source.decode import ExpiredVersion, RejectedMessage, decode
 from ingest.source.message import Message
-from ingest.store import fast_path, missing_days, outside, transaction
+from ingest.store import fast_path, missing_days, retry_store, transaction
 
 # Replaces an attribute of a module or class, which must exist.
 Replace = Callable[[Any, str, Any], None]
@@ -56,8 +56,12 @@ def _archive_overwritten(replace: Replace) -> None:
 
 
 def _dropped_day_created(replace: Replace) -> None:
-    provide, ever = missing_days.provide, Window(date.min, date(9999, 1, 1))
-    replace(missing_days, "provide", lambda connection, batch, _: provide(connection, batch, ever))
+    provide, ever = missing_days.create_missing_partitions, Window(date.min, date(9999, 1, 1))
+    replace(
+        missing_days,
+        "create_missing_partitions",
+        lambda connection, batch, _: provide(connection, batch, ever),
+    )
 
 
 def _row_in_flight_dropped(replace: Replace) -> None:
@@ -68,19 +72,19 @@ def _hold_in_vain(replace: Replace) -> None:
     def expire(connection: Connection, given: Any, window: Window, *more: Any) -> list[Any]:
         old = [each for each in given if _is_old(each, window)]
         others = [each for each in given if each not in old]
-        stored = outside.store(connection, others, window, *more)
+        stored = retry_store.store_messages(connection, others, window, *more)
         return [*((each, "expired", None) for each in old), *stored]
 
     replace(missing_days, "admit_expired", lambda *_: None)
-    replace(messages, "store", expire)
+    replace(messages, "store_messages", expire)
 
 
 def _is_old(message: Message, window: Window) -> bool:
     try:
         decode(message, window)
-    except Expired:
+    except ExpiredVersion:
         return True
-    except Rejected:
+    except RejectedMessage:
         pass
     return False
 
@@ -97,7 +101,7 @@ def _filled_in_place(replace: Replace) -> None:
             raise
         days.retry_lock(partial(_attach, connection, place, wanted.day), days.LOCK_WAIT_S)
 
-    written = transaction.Writer.write
+    written = transaction.BatchWriter.write
 
     def stopped(self: Any, *args: Any) -> Any:
         try:
@@ -107,8 +111,8 @@ def _filled_in_place(replace: Replace) -> None:
 
     replace(restore, "_restore", fill)
     replace(days.DayTable, "ours", days.DayTable.marked)
-    replace(missing_days, "REFUSED", (errors.InsufficientPrivilege,))
-    replace(transaction.Writer, "write", stopped)
+    replace(missing_days, "REFUSED_ERRORS", (errors.InsufficientPrivilege,))
+    replace(transaction.BatchWriter, "write", stopped)
 
 
 def _make_room(connection: Connection, wanted: Manifest) -> days.DayTable:

@@ -13,8 +13,8 @@ from psycopg import errors
 
 from history.entities import BY_NAME
 from history.seals.seal import YOUNGEST_DAYS
-from ingest.store.ledger import Fenced
-from ingest.store.retrying import Abandoned
+from ingest.consumer.writers import AbandonedError
+from ingest.store.ledger import FencedError
 from tests.lifecycle.checks import Step
 from tests.lifecycle.consumer import Consumer, Warnings
 from tests.lifecycle.faults import Killed, Point, Trap, trapped
@@ -150,17 +150,17 @@ class Work:
         if not consumer.batch.messages:
             consumer.read(1_000, self.seen)
         batch = consumer.batch
-        there = all(self.seen.has((BY_NAME[name].table, day)) for name, day in batch.days())
+        there = all(self.seen.has((BY_NAME[name].table, day)) for name, day in batch.get_days())
         if batch.expired or batch.rejects or not there:
             days_ahead = 0
         try:
             if batch.messages:
                 with wrong_clock(days_ahead):
                     consumer.write()
-        except Fenced:
+        except FencedError:
             self._lose(consumer)
             return Done(1, FENCED)
-        except Abandoned:
+        except AbandonedError:
             raise Stuck(f"the batch cannot be written: {self._warnings.said[-1:]}") from None
         return Done()
 

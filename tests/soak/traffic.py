@@ -7,7 +7,7 @@ from typing import IO, Any
 
 from annals.embedded import logins
 from history.entities import root
-from ingest.source.producer import Producer
+from ingest.source.producer import KafkaProducer
 from tests.messages import value
 from tests.soak.recorder import BAD_KEY, EARLY_KEY
 from tests.soak.stand import AHEAD, Stand
@@ -23,7 +23,7 @@ class Traffic:
         self.stand = stand
         self.bad = self.early = self.repeats = self.runs = self.filled = 0
         self._outputs: list[tuple[subprocess.Popen[bytes], IO[bytes]]] = []
-        self._producer = Producer(
+        self._producer = KafkaProducer(
             {"bootstrap.servers": stand.broker.bootstrap_servers(), "log_level": 0}
         )
 

@@ -18,8 +18,8 @@ def main() -> int:
     from django.core.management import call_command
 
     from benchmarks.harness import new_database, use
-    from ingest.store.session import connect
-    from ingest.store.transaction import Writer
+    from ingest.store.session import open_connection
+    from ingest.store.transaction import BatchWriter
     from tests.db.ingested import Ingested, claim_all
     from tests.swaps.stress import Stress
 
@@ -30,7 +30,7 @@ def main() -> int:
     with new_database("annals_swaps") as conninfo:
         use(conninfo)
         call_command("migrate", "--verbosity=0")
-        stress = Stress(Ingested(Writer(connect), claim_all()))
+        stress = Stress(Ingested(BatchWriter(open_connection), claim_all()))
         began = time.monotonic()
         stress.run(options.swaps)
         stress.ingested.writer.close()

@@ -8,7 +8,7 @@ import psutil
 import pytest
 
 from annals.embedded.broker import Daemon
-from ingest.consumer.background import BEAT_SECONDS
+from ingest.consumer.periodic_work import HEARTBEAT_SECONDS
 from tests.consuming import Consumers, Database, Feed, complete, until
 from tests.processes import consumers, database, feed, server
 
@@ -67,7 +67,7 @@ def test_sigterm_while_the_broker_is_frozen(
     serving = psutil.Process(pid)
     serving.suspend()
     try:
-        time.sleep(2 * BEAT_SECONDS + 1)
+        time.sleep(2 * HEARTBEAT_SECONDS + 1)
         running.terminate()
     finally:
         serving.resume()

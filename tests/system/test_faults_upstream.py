@@ -7,7 +7,7 @@ import time
 import pytest
 
 from annals.embedded.broker import Daemon
-from ingest.consumer.background import BEAT_SECONDS
+from ingest.consumer.periodic_work import HEARTBEAT_SECONDS
 from tests.consuming import LIVE, Consumers, Database, Feed, Running, send, until
 from tests.messages import TOPIC, value
 from tests.processes import consumers, database, feed, server
@@ -101,5 +101,5 @@ def test_sigterm_while_a_halted_partition_is_looked_at(
     bad(broker, BAD)
     halted(database, running)
     broker.kill()
-    time.sleep(BEAT_SECONDS + 1)
+    time.sleep(HEARTBEAT_SECONDS + 1)
     running.terminate()

@@ -22,7 +22,7 @@ from annals import metrics as annals_metrics
 from annals.embedded import process
 from history import metrics as history_metrics
 from ingest import metrics as ingest_metrics
-from ingest.consumer.background import BEAT_SECONDS
+from ingest.consumer.periodic_work import HEARTBEAT_SECONDS
 from tests.consuming import ROOT, Consumers, Database, Feed, Running, complete, until
 from tests.metric_faults import faults
 from tests.processes import consumers, database, feed, server
@@ -105,7 +105,7 @@ def test_a_write_that_waits_for_a_lock(
         feed.send(MESSAGES)
         first = until_metric(port, "annals_paused", 0, running)
         until_two_beats(database, running)
-        later = until_metric(port, IN_FLIGHT, first[IN_FLIGHT] + BEAT_SECONDS, running)
+        later = until_metric(port, IN_FLIGHT, first[IN_FLIGHT] + HEARTBEAT_SECONDS, running)
         assert later[TURN] > first[TURN]
         until(lambda: (scrape(port) or {}).get(UP) == 0, running.said)
     goes_on(database, feed, running, port)
@@ -132,7 +132,7 @@ def test_a_write_that_gets_no_answer(consumers: Consumers, database: Database, f
         feed.send(MESSAGES)
         first = until_metric(port, "annals_paused", 0, running)
         until_two_beats(database, running)
-        later = until_metric(port, IN_FLIGHT, first[IN_FLIGHT] + BEAT_SECONDS, running)
+        later = until_metric(port, IN_FLIGHT, first[IN_FLIGHT] + HEARTBEAT_SECONDS, running)
         assert later[TURN] > first[TURN]
         assert later[UP] == 1
     finally:
@@ -146,14 +146,14 @@ HANGING = """
 import os, time
 from ingest.source import kafka
 
-poll = kafka.Source.poll
+poll = kafka.GroupMember.poll
 
 def hang(source, limit, timeout):
     while os.path.exists(os.environ["HANG"]):
         time.sleep(0.05)
     return poll(source, limit, timeout)
 
-kafka.Source.poll = hang
+kafka.GroupMember.poll = hang
 """
 
 
@@ -168,7 +168,7 @@ def test_a_loop_that_hangs(
     file.touch()
     time.sleep(TURNS_SECONDS)  # it may have been in a turn, and a beat on its way
     first, before = scrape(port), beaten(database)
-    time.sleep(BEAT_SECONDS + TURNS_SECONDS)
+    time.sleep(HEARTBEAT_SECONDS + TURNS_SECONDS)
     later = scrape(port)
     assert first is not None
     assert later is not None
@@ -209,7 +209,7 @@ def test_sigterm_while_postgresql_is_frozen(
     until(lambda: database.read() == 10, running.said)
     with frozen(database):
         feed.send(count)
-        time.sleep(2 * BEAT_SECONDS + 1)
+        time.sleep(2 * HEARTBEAT_SECONDS + 1)
         running.terminate()
     consumers.drain()
     complete(consumers, database, feed)

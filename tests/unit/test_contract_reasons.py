@@ -12,8 +12,8 @@ from django.utils.translation import override
 from history.daily.window import Window
 from history.entities import BY_NAME, ENTITIES
 from ingest.quarantine.details import in_words
-from ingest.source.decode import Reason, Rejected, decode
-from ingest.source.envelope import placed
+from ingest.source.decode import Reason, RejectedMessage, decode
+from ingest.source.envelope import name_declared_field
 from scripts import message_schema as contract
 from scripts import pages as docs
 from scripts.contract_page import BREACHES, good, value
@@ -33,13 +33,13 @@ def test_every_reason_is_described() -> None:
 def test_the_example_has_its_reason(reason: Reason) -> None:
     example = BREACHES[reason].example
     assert example is not None
-    with pytest.raises(Rejected) as caught:
+    with pytest.raises(RejectedMessage) as caught:
         decode(message(value(example), topic=CHILD), WINDOW)
     assert caught.value.reason is reason
     detail = caught.value.detail
     places = {name: f"/at/{name}" for name in re.findall("`([A-Za-z]+)`", detail)}
     with override("ru"):
-        both = f"{in_words(detail)} {in_words(placed(detail, places))}"
+        both = f"{in_words(detail)} {in_words(name_declared_field(detail, places))}"
     said = re.sub(r"<code>.*?</code>|JSON|UTF-8|null|\([A-Za-z]+\)", "", both)
     assert not re.search(r"[a-z]{3}", said), said
 
@@ -51,7 +51,7 @@ def test_the_example_of_a_good_message_is_good() -> None:
 
 
 def test_the_sentence_of_the_page_is_the_one_that_is_said() -> None:
-    with pytest.raises(Rejected) as caught:
+    with pytest.raises(RejectedMessage) as caught:
         decode(message(value(BREACHES[Reason.BAD_FIELD].example or ""), topic=CHILD), WINDOW)
     assert f"\nbad_field   {caught.value.detail}\n" in PAGE
 

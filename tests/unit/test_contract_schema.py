@@ -11,7 +11,7 @@ from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
 from history.entities import BY_NAME, ENTITIES
-from ingest.source.decode import Decode, Expired, Reason, Rejected, decode
+from ingest.source.decode import Decoder, ExpiredVersion, Reason, RejectedMessage, decode
 from scripts import message_schema as contract
 from tests.messages import TOPIC, WINDOW, fields, message, nested, value, with_data
 
@@ -27,13 +27,13 @@ IN_WHOLE = {
 }
 
 
-def decodes(body: bytes, topic: str = TOPIC, decode: Decode = decode) -> bool:
+def decodes(body: bytes, topic: str = TOPIC, decode: Decoder = decode) -> bool:
     """Whether the decoder takes a message, as far as the clock is not concerned."""
     try:
         decode(message(body, topic=topic), WINDOW)
-    except Expired:
+    except ExpiredVersion:
         return True
-    except Rejected as error:
+    except RejectedMessage as error:
         return error.reason is Reason.FUTURE
     return True
 
@@ -186,7 +186,7 @@ def test_what_a_schema_cannot_say(name: str) -> None:
         try:
             decode(message(body), WINDOW)
             decoded = True
-        except Rejected:
+        except RejectedMessage:
             decoded = False
         assert decoded is accepted
         try:

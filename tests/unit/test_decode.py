@@ -15,14 +15,14 @@ from history.reasons import REASONS
 from history.record import ChangeType, Record
 from ingest.source.decode import (
     MAX_NESTING,
-    Expired,
+    ExpiredVersion,
     Reason,
-    Rejected,
+    RejectedMessage,
     decode,
-    moment,
+    parse_time,
 )
 from ingest.source.message import Message
-from ingest.source.names import named, read_place
+from ingest.source.names import identify_message, read_place
 from tests import fuzz
 from tests.messages import (
     CHILD,
@@ -48,7 +48,7 @@ def record(body: bytes, topic: str = TOPIC) -> Record:
 
 
 def reason(body: bytes | None, topic: str = TOPIC) -> Reason:
-    with pytest.raises(Rejected) as caught:
+    with pytest.raises(RejectedMessage) as caught:
         decode(message(body, topic=topic), WINDOW)
     assert caught.value.detail
     return caught.value.reason
@@ -103,9 +103,9 @@ def test_the_window_is_half_open() -> None:
     assert record(at(WINDOW.start)).updated_at == WINDOW.start
     assert record(at(WINDOW.end - 1)).updated_at == WINDOW.end - 1
     assert reason(at(WINDOW.end)) == Reason.FUTURE
-    with pytest.raises(Expired):
+    with pytest.raises(ExpiredVersion):
         record(at(WINDOW.start - 1))
-    with pytest.raises(Expired):
+    with pytest.raises(ExpiredVersion):
         record(EXPIRED)
 
 
@@ -120,7 +120,7 @@ def test_no_detail_quotes_the_document() -> None:
         value(clientId=secret * 20),
         secret.encode(),
     ):
-        with pytest.raises(Rejected) as caught:
+        with pytest.raises(RejectedMessage) as caught:
             decode(message(body), WINDOW)
         assert secret[:2] not in caught.value.detail
 
@@ -140,7 +140,7 @@ def test_a_moment_is_what_datetime_says(
         text += naive.replace(tzinfo=zone).isoformat()[-6:] if offset else "Z"
     kept = naive.replace(microsecond=int(fraction[:6].ljust(6, "0") or 0))
     expected = (kept - datetime(1970, 1, 1)) // MICROSECOND - (offset or 0) * 60_000_000  # noqa: DTZ001
-    assert moment(text) == expected
+    assert parse_time(text) == expected
 
 
 @pytest.mark.parametrize(
@@ -155,7 +155,7 @@ def test_a_moment_is_what_datetime_says(
     ],
 )
 def test_other_ways_to_write_a_moment(text: str, same: str) -> None:
-    assert moment(text) == (datetime.fromisoformat(same) - EPOCH) // MICROSECOND
+    assert parse_time(text) == (datetime.fromisoformat(same) - EPOCH) // MICROSECOND
 
 
 @given(
@@ -165,8 +165,8 @@ def test_other_ways_to_write_a_moment(text: str, same: str) -> None:
 def test_nothing_is_a_moment_that_is_not_written_as_the_contract_has_it(
     start: str, rest: str
 ) -> None:
-    with suppress(Rejected):
-        moment(start + rest)
+    with suppress(RejectedMessage):
+        parse_time(start + rest)
         written = r"(Z|[+-]([01]\d|2[0-3])(:?[0-5]\d)?)?"
         full = rf"[-\dT]{{13}}:42:48([.,]\d{{1,9}})?{written}"
         assert re.fullmatch(full, start + rest, re.ASCII)
@@ -250,7 +250,7 @@ SENTENCES: list[tuple[bytes | None, str]] = [
 
 
 def sentence(body: bytes | None, topic: str = TOPIC) -> str:
-    with pytest.raises(Rejected) as caught:
+    with pytest.raises(RejectedMessage) as caught:
         decode(message(body, topic=topic), WINDOW)
     return caught.value.detail
 
@@ -273,7 +273,7 @@ def test_no_sentence_has_the_words_of_a_program() -> None:
 
 
 def name(body: bytes | None, key: bytes | None = b"K1", topic: str = TOPIC) -> tuple[Any, ...]:
-    return tuple(named(Message(topic, 0, 0, -1, key, body)))
+    return tuple(identify_message(Message(topic, 0, 0, -1, key, body)))
 
 
 @pytest.mark.parametrize(

@@ -14,10 +14,10 @@ from msgspec import UNSET
 from history.daily.window import Window
 from history.documents.json_pointer import PointerLookup
 from history.entities import BY_NAME, BY_TOPIC
-from ingest.source.decode import Decode, Reason, Rejected
-from ingest.source.envelope import Shape
+from ingest.source.decode import Decoder, Reason, RejectedMessage
+from ingest.source.envelope import ContractEnvelope
 from ingest.source.message import Message
-from ingest.source.names import named
+from ingest.source.names import identify_message
 
 WINDOW = Window(date(2025, 1, 1), date(2025, 12, 31))
 TASK = BY_NAME["product-task"]
@@ -27,20 +27,20 @@ BODY = {"id": "T1", "version": 1, "type": 0, "updatedAt": "2025-07-03T11:42:48",
 
 
 @pytest.fixture
-def shapes(monkeypatch: pytest.MonkeyPatch) -> dict[str, Shape]:
+def shapes(monkeypatch: pytest.MonkeyPatch) -> dict[str, ContractEnvelope]:
     monkeypatch.setitem(BY_TOPIC, TOPIC, replace(TASK, parent="/refs/loan"))
-    return {TOPIC: Shape("/refs/loan")}
+    return {TOPIC: ContractEnvelope("/refs/loan")}
 
 
 def message(**changed: Any) -> Message:
     return Message(TOPIC, 0, 0, -1, None, json.dumps({**BODY, **changed}).encode())
 
 
-def test_the_application_is_where_the_kind_has_it(shapes: dict[str, Shape]) -> None:
-    record = Decode(shapes)(message(), WINDOW)
+def test_the_application_is_where_the_kind_has_it(shapes: dict[str, ContractEnvelope]) -> None:
+    record = Decoder(shapes)(message(), WINDOW)
     assert (record.id, record.version, record.product_instance_id) == ("T1", 1, "A1")
     assert bytes(record.data) == b'{"rate": 17.9}'
-    assert named(message(), shapes) == (TASK.name, "T1", 1)
+    assert identify_message(message(), shapes) == (TASK.name, "T1", 1)
 
 
 @pytest.mark.parametrize(
@@ -54,10 +54,10 @@ def test_the_application_is_where_the_kind_has_it(shapes: dict[str, Shape]) -> N
     ],
 )
 def test_what_breaks_a_rule_is_named(
-    changed: dict[str, Any], reason: Reason, detail: str, shapes: dict[str, Shape]
+    changed: dict[str, Any], reason: Reason, detail: str, shapes: dict[str, ContractEnvelope]
 ) -> None:
-    with pytest.raises(Rejected) as caught:
-        Decode(shapes)(message(**changed), WINDOW)
+    with pytest.raises(RejectedMessage) as caught:
+        Decoder(shapes)(message(**changed), WINDOW)
     assert caught.value.reason is reason
     assert detail in caught.value.detail
 

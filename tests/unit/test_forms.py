@@ -18,10 +18,10 @@ from history.kinds import Entity, declared
 from history.record import Record
 from ingest.source import forms as source_forms
 from ingest.source import names
-from ingest.source.decode import Decode, Rejected, Repeated, decode
-from ingest.source.envelope import Reader
+from ingest.source.decode import Decoder, RejectedMessage, RepeatedMessage, decode
+from ingest.source.envelope import EnvelopeParser
 from ingest.source.message import Message
-from ingest.source.names import named, read_place
+from ingest.source.names import identify_message, read_place
 
 WINDOW: Final = Window(date(1971, 1, 1), date(2100, 1, 1))
 CHILD: Final = BY_NAME["product-task"]
@@ -82,10 +82,10 @@ def kind(envelope: str, tmp_path: Path, parent: str = "/meta/app") -> Entity:
     return declared.read(file)[-1]
 
 
-def reader(envelope: str, tmp_path: Path, parent: str = "/meta/app") -> Reader:
+def reader(envelope: str, tmp_path: Path, parent: str = "/meta/app") -> EnvelopeParser:
     made = kind(envelope, tmp_path, parent).envelope
     assert made is not None
-    return source_forms.reader(made)
+    return source_forms.create_parser(made)
 
 
 def message(value: bytes | None, headers: dict[str, str] | None = None) -> Message:
@@ -169,9 +169,9 @@ FORMS: Final[dict[str, tuple[str, str, Wrap]]] = {
 
 
 @pytest.fixture(scope="module")
-def forms(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Decode]:
+def forms(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Decoder]:
     return {
-        name: Decode({TOPIC: reader(text, tmp_path_factory.mktemp("kinds"), parent)})
+        name: Decoder({TOPIC: reader(text, tmp_path_factory.mktemp("kinds"), parent)})
         for name, (text, parent, _) in FORMS.items()
     }
 
@@ -194,7 +194,7 @@ documents = st.dictionaries(texts, st.recursive(
     without=st.booleans(),
 )
 def test_a_message_of_the_contract_is_the_same_record_in_each_envelope(
-    forms: dict[str, Decode], id: str, version: int, type: str, at: datetime, client: str,
+    forms: dict[str, Decoder], id: str, version: int, type: str, at: datetime, client: str,
     author: str | None, document: dict[str, Any], without: bool,
 ) -> None:  # fmt: skip
     number = b'"\\u0065":' + NUMBER.encode() + b"}"
@@ -242,8 +242,8 @@ GOOD: Final = {
 }  # fmt: skip
 
 
-def refused(decoder: Decode, sent: Message) -> tuple[str, str]:
-    with pytest.raises(Rejected) as caught:
+def refused(decoder: Decoder, sent: Message) -> tuple[str, str]:
+    with pytest.raises(RejectedMessage) as caught:
         decoder(sent, WINDOW)
     assert "T1" not in caught.value.detail
     return caught.value.reason.value, caught.value.detail
@@ -263,7 +263,7 @@ def refused(decoder: Decode, sent: Message) -> tuple[str, str]:
     ],
 )
 def test_the_rules_are_those_of_the_contract(
-    form: str, changed: dict[str, Any], reason: str, said: str, forms: dict[str, Decode]
+    form: str, changed: dict[str, Any], reason: str, said: str, forms: dict[str, Decoder]
 ) -> None:
     sent = FORMS[form][2]({**GOOD, **changed})
     found, detail = refused(forms[form], sent)
@@ -274,7 +274,7 @@ def test_the_rules_are_those_of_the_contract(
 def test_times_in_each_unit(tmp_path: Path) -> None:
     for unit, number in {"s": 1_751_542_968, "ms": 1_751_542_968_500, "us": 1_751_542_968_500_001,
                          "ns": 1_751_542_968_500_001_999}.items():  # fmt: skip
-        decoder = Decode({TOPIC: reader(PLAIN.replace('"us"', f'"{unit}"'), tmp_path)})
+        decoder = Decoder({TOPIC: reader(PLAIN.replace('"us"', f'"{unit}"'), tmp_path)})
         value = json.loads(plain(GOOD).value or b"")
         for given_as in (number, str(number)):
             value["meta"]["at"] = given_as
@@ -291,15 +291,15 @@ def test_times_in_each_unit(tmp_path: Path) -> None:
 
 def test_whole_numbers_are_ids_and_a_constant_is_the_client(tmp_path: Path) -> None:
     text = PLAIN.replace('client_id = "/meta/by~1service"', 'client = "erp"')
-    decoder = Decode({TOPIC: reader(text, tmp_path)})
+    decoder = Decoder({TOPIC: reader(text, tmp_path)})
     sent = plain({**GOOD, "id": 1004, "productInstanceId": 17})
     record = decoder(sent, WINDOW)
     assert (record.id, record.product_instance_id, record.client_id) == ("1004", "17", "erp")
     names = {TOPIC: reader(text, tmp_path)}
-    assert named(sent, names) == (CHILD.name, "1004", 3)
+    assert identify_message(sent, names) == (CHILD.name, "1004", 3)
 
 
-def test_unknown_types_of_change_are_refused(forms: dict[str, Decode]) -> None:
+def test_unknown_types_of_change_are_refused(forms: dict[str, Decoder]) -> None:
     for form, (_, _, wrap) in FORMS.items():
         sent = wrap(GOOD)
         value = (sent.value or b"").replace(b"o.changed", b"o.other").replace(b'"u"', b'"t"')
@@ -330,16 +330,16 @@ types = { "o.changed" = "UPDATE" }
 def test_sentences_name_the_attributes_of_the_event(
     changed: dict[str, Any], reason: str, said: str, tmp_path: Path
 ) -> None:
-    decoder = Decode({TOPIC: reader(VERSION_IN_THE_DATA, tmp_path, "/application")})
+    decoder = Decoder({TOPIC: reader(VERSION_IN_THE_DATA, tmp_path, "/application")})
     event = json.loads(structured({**GOOD, "data": msgspec.Raw(b'{"revision": 3}')}).value or b"")
     assert decoder(message(encoded(event)), WINDOW).version == 3
-    with pytest.raises(Rejected) as caught:
+    with pytest.raises(RejectedMessage) as caught:
         decoder(message(encoded({**event, **changed})), WINDOW)
     assert (caught.value.reason, caught.value.detail[: len(said)]) == (reason, said)
     assert refused(decoder, message(encoded([event])))[0] == "bad_field"
 
 
-def test_cloudevents_that_are_none(forms: dict[str, Decode]) -> None:
+def test_cloudevents_that_are_none(forms: dict[str, Decoder]) -> None:
     sent = json.loads(structured(GOOD).value or b"")
     for wrong in ({"specversion": "0.3"}, {"specversion": None}, {"specversion": 1}):
         found = refused(forms["structured"], message(encoded({**sent, **wrong})))
@@ -358,7 +358,7 @@ def test_cloudevents_that_are_none(forms: dict[str, Decode]) -> None:
     assert record.id == "T1"
 
 
-def test_debezium_deletions_snapshots_and_tombstones(forms: dict[str, Decode]) -> None:
+def test_debezium_deletions_snapshots_and_tombstones(forms: dict[str, Decoder]) -> None:
     decoder = forms["bare"]
     gone = decoder(bare({**GOOD, "type": "DELETE"}), WINDOW)
     assert (gone.type, gone.version) == (2, 3)
@@ -366,7 +366,7 @@ def test_debezium_deletions_snapshots_and_tombstones(forms: dict[str, Decode]) -
     read = {**change(GOOD), "op": "r"}
     assert decoder(message(encoded(read)), WINDOW).type == 1
     for empty in (None, b""):
-        with pytest.raises(Repeated):
+        with pytest.raises(RepeatedMessage):
             decoder(message(empty), WINDOW)
     lost = {**change({**GOOD, "type": "DELETE"}), "before": None}
     reason, detail = refused(decoder, message(encoded(lost)))
@@ -427,7 +427,7 @@ def with_document(document: str) -> Message:
 
 @pytest.mark.parametrize("column", UNAVAILABLE)
 def test_debezium_row_with_an_unavailable_value_is_refused(
-    column: str, forms: dict[str, Decode]
+    column: str, forms: dict[str, Decoder]
 ) -> None:
     reason, detail = refused(forms["bare"], with_document(UNAVAILABLE[column]))
     assert (reason, "REPLICA IDENTITY FULL" in detail) == ("bad_data", True)
@@ -447,7 +447,7 @@ def test_debezium_row_with_an_unavailable_value_is_refused(
     ],
 )
 def test_debezium_row_with_values_like_the_placeholder_is_stored(
-    document: str, forms: dict[str, Decode]
+    document: str, forms: dict[str, Decoder]
 ) -> None:
     assert document.encode() in bytes(forms["bare"](with_document(document), WINDOW).data)
 
@@ -464,7 +464,7 @@ def test_debezium_placeholder_of_a_connector_is_declared(
     tmp_path: Path, setting: str, unavailable: list[str], stored: str
 ) -> None:
     text = f'{DEBEZIUM}\nunavailable_value_placeholder = "{setting}"\n'
-    decoder = Decode({TOPIC: reader(text, tmp_path, "/application_id")})
+    decoder = Decoder({TOPIC: reader(text, tmp_path, "/application_id")})
     for document in unavailable:
         assert refused(decoder, with_document(document))[0] == "bad_data"
     assert decoder(with_document(stored), WINDOW).id == "T1"
@@ -485,17 +485,17 @@ def test_a_wrong_debezium_placeholder_is_refused(tmp_path: Path, envelope: str, 
 
 def test_debezium_says_when_and_who_where_the_row_does_not(tmp_path: Path) -> None:
     text = 'form = "debezium"\nid = "/task_id"\nversion = "/rev"\n'
-    decoder = Decode({TOPIC: reader(text, tmp_path, "/application_id")})
+    decoder = Decoder({TOPIC: reader(text, tmp_path, "/application_id")})
     record = decoder(bare(GOOD), WINDOW)
     assert (record.updated_at, record.client_id) == (1_700_000_000_000_000, "shop")
-    constant = Decode({TOPIC: reader(text + 'client = "crm"\n', tmp_path, "/application_id")})
+    constant = Decoder({TOPIC: reader(text + 'client = "crm"\n', tmp_path, "/application_id")})
     assert constant(bare(GOOD), WINDOW).client_id == "crm"
 
 
 @pytest.mark.parametrize("name", ["ce_trace", "ce_data", "ce_data_base64"])
 def test_a_header_that_is_no_declared_attribute_is_ignored(tmp_path: Path, name: str) -> None:
     """Whatever its bytes are, as any other unknown field."""
-    decoder = Decode({TOPIC: reader(CLOUDEVENTS, tmp_path, "/application")})
+    decoder = Decoder({TOPIC: reader(CLOUDEVENTS, tmp_path, "/application")})
     said = binary(GOOD)
     more = msgspec.structs.replace(said, headers=(*said.headers, (name, b"\xff")))
     assert decoder(more, WINDOW) == decoder(said, WINDOW)
@@ -508,12 +508,12 @@ def test_a_header_that_is_no_declared_attribute_is_ignored(tmp_path: Path, name:
     ),
 )
 def test_no_bytes_raise_anything_else(
-    forms: dict[str, Decode], value: bytes, headers: dict[str, bytes]
+    forms: dict[str, Decoder], value: bytes, headers: dict[str, bytes]
 ) -> None:
     for body in (value, b'{"op":"c","after":' + value + b"}", b'{"payload":' + value + b"}"):
         sent = Message(TOPIC, 0, 0, -1, None, body, tuple(headers.items()))
         for decoder in forms.values():
-            with pytest.raises(Rejected):
+            with pytest.raises(RejectedMessage):
                 decoder(sent, WINDOW)
 
 
@@ -539,7 +539,7 @@ def test_service_of_a_bad_message_is_the_one_that_its_kind_declares(
     envelope: str, value: bytes | None, service: str, tmp_path: Path
 ) -> None:
     bad = message(value)
-    assert names.service(bad, {bad.topic: reader(envelope, tmp_path)}) == service
+    assert names.identify_service(bad, {bad.topic: reader(envelope, tmp_path)}) == service
 
 
 WRONG: Final = {
@@ -602,6 +602,6 @@ def test_the_place_of_a_bad_message_is_read_from_each_envelope(form: str, tmp_pa
 )
 def test_the_key_of_an_event_names_the_document_of_a_bad_value(key: bytes, tmp_path: Path) -> None:
     shapes = {TOPIC: reader(DEBEZIUM, tmp_path, "/application_id")}
-    assert named(Message(TOPIC, 0, 0, -1, key, b"{no json"), shapes).id == "T1"
+    assert identify_message(Message(TOPIC, 0, 0, -1, key, b"{no json"), shapes).id == "T1"
     for other in (b"T1", b"[1]", b"\xff", b'{"other": 1}', None):
-        assert named(Message(TOPIC, 0, 0, -1, other, b"{no json"), shapes).id == ""
+        assert identify_message(Message(TOPIC, 0, 0, -1, other, b"{no json"), shapes).id == ""

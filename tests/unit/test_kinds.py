@@ -11,9 +11,9 @@ from history import entities, kinds
 from history.daily.window import Window
 from history.entities import BY_NAME
 from history.kinds import declared
-from ingest.source.decode import Decode
-from ingest.source.envelope import Shapes
-from ingest.source.forms import reader
+from ingest.source.decode import Decoder
+from ingest.source.envelope import EnvelopeParsers
+from ingest.source.forms import create_parser
 from ingest.source.message import Message
 from scripts.pages import ROOT
 from tests.docs_blocks.pages import BLOCKS
@@ -203,14 +203,14 @@ def test_every_message_of_the_page_becomes_the_version_that_it_says(tmp_path: Pa
     plain, events, rows = blocks("json")
     _short, _full, cloudevents, debezium = blocks("toml")
     for message, file in ((plain, None), (events, cloudevents), (rows, debezium)):
-        shapes: Shapes = {}
+        shapes: EnvelopeParsers = {}
         if file is not None:
             place = tmp_path / "kinds.toml"
             place.write_text(file, encoding="utf-8")
             [kind] = declared.read(place)
             assert kind.envelope is not None
-            shapes = {TOPIC: reader(kind.envelope)}
-        record = Decode(shapes)(Message(TOPIC, 0, 0, -1, None, message.encode()), WINDOW)
+            shapes = {TOPIC: create_parser(kind.envelope)}
+        record = Decoder(shapes)(Message(TOPIC, 0, 0, -1, None, message.encode()), WINDOW)
         assert record.id in ("O-17", "17")
         assert record.version == (1 if file is None else 3)
         assert record.type == 1

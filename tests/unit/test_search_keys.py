@@ -15,7 +15,7 @@ from history.search_index.keys import (
     KnownFingerprints,
     NewKeys,
 )
-from ingest.consumer.lanes import BoundedCache
+from ingest.consumer.lanes import FingerprintCache
 
 DAY = 86_400_000_000
 
@@ -86,7 +86,7 @@ def test_nothing_is_missed_however_batches_are_cut(shows: list[Any], cuts: list[
     """Every key ends with its newest day, as if each record had been stored by itself."""
     stored: dict[tuple[str, str], int] = {}
     expected: dict[tuple[str, str], int] = {}
-    known = BoundedCache(1)
+    known = FingerprintCache(1)
     edges = sorted({0, len(shows), *(cut for cut in cuts if cut < len(shows))})
     for start, end in pairwise(edges):
         keys = NewKeys(known)

@@ -21,17 +21,17 @@ from hypothesis.stateful import (
 )
 
 from history.entities import ENTITIES
-from ingest.consumer.lanes import Lane, deal
+from ingest.consumer.lanes import Lane, assign_lanes
 from ingest.consumer.positions import Positions, Tolerance
 from ingest.consumer.state_machine import (
     CLAIM_AFTER_FENCED_SECONDS,
     SMALL_BATCH_SECONDS,
+    AdmissionVerdict,
     StateMachine,
-    Verdict,
 )
-from ingest.source.decode import Reason
+from ingest.source.decode import Reason, decode_message
 from ingest.source.message import KafkaPartition, LastMessage, Message, TopicPartition
-from ingest.store.batch import GIANT_BYTES, Batch, Claim, Limits, Reject
+from ingest.store.batch import GIANT_BYTES, BadMessage, Batch, Claim, Limits
 from tests.messages import CHILD, TOPIC, WINDOW, message, value
 
 TOLERANCE = Tolerance(consecutive=3, ratio=0.7, window=8)
@@ -81,10 +81,11 @@ class Member:
         self.at, self.paused, self.fetched, self.reset = {}, set(), set(), set()
 
 
-def take(machine: StateMachine, message: Message, low: int | None = None) -> Verdict | None:
-    """Take one message, as the loop does."""
-    taken, verdict = machine.take_run([message], WINDOW, low)
-    return verdict if taken else machine.take(message, WINDOW, low)
+def take(
+    machine: StateMachine, message: Message, low: int | None = None
+) -> AdmissionVerdict | None:
+    """Admit one message, as the loop does."""
+    return machine.admit([decode_message(message, WINDOW)], low).verdict
 
 
 NUMBERS = st.integers(0, 1)
@@ -226,7 +227,7 @@ class Consumers(RuleBasedStateMachine):
                 self.hand_over(member)
             if how in ("handed over", "lost", "revoked"):
                 member.machine.revoke()
-                assert not member.machine.claim_due(self.now)
+                assert not member.machine.is_claim_due(self.now)
             elif how == "claimed again":
                 member.machine.release(self.now)
             member.stop_reading()
@@ -244,23 +245,25 @@ class Consumers(RuleBasedStateMachine):
         self.claim_one(self.one(can_claim, number))
 
     def claim_one(self, member: Member) -> None:
-        if not member.machine.claim_due(self.now):
+        if not member.machine.is_claim_due(self.now):
             return
         assert not member.machine.in_flight
         positions = member.machine.positions
         claims = [self.claimed(positions, partition) for partition in positions.assigned or []]
         member.machine.grant(claims, self.now)
-        assert set(positions.halted()) == {each.source.kafka for each in claims if each.halted}
+        assert set(positions.select_halted()) == {
+            each.source.kafka for each in claims if each.halted
+        }
         member.stop_reading()
         for claim in claims:
             partition = claim.source.kafka
             at = claim.next_offset if claim.last is None else claim.last.offset
-            assert positions.starts()[partition] == at
+            assert positions.get_start_offsets()[partition] == at
             member.at[partition] = at
             if at > len(self.log[partition]):  # the client begins at the start
                 member.at[partition] = self.low[partition]
                 member.reset.add(partition)
-        member.paused = set(positions.halted())
+        member.paused = set(positions.select_halted())
         member.bad.clear()
 
     def claimed(self, positions: Positions, partition: KafkaPartition) -> Claim:
@@ -300,11 +303,11 @@ class Consumers(RuleBasedStateMachine):
             return True
         if self.deliverable(member, [partition]):
             return True
-        verdict = member.machine.reach_end(partition, end)
-        if verdict is Verdict.GAP:
-            verdict = member.machine.reach_end(partition, end, self.low[partition])
+        verdict = member.machine.advance_to_end(partition, end)
+        if verdict is AdmissionVerdict.GAP:
+            verdict = member.machine.advance_to_end(partition, end, self.low[partition])
         if verdict is not None:
-            assert verdict is Verdict.CUT or partition in self.truncated
+            assert verdict is AdmissionVerdict.CUT or partition in self.truncated
             self.start_again(member)
             return False
         member.at[partition] = end
@@ -342,25 +345,25 @@ class Consumers(RuleBasedStateMachine):
         )
         verdict = take(machine, taken)
         member.fetched.add(partition)
-        if verdict is Verdict.FULL:
-            lane = machine.lane(partition)
+        if verdict is AdmissionVerdict.FULL:
+            lane = machine.get_lane(partition)
             if not lane.ready:
                 assert lane.flight is not None
                 self.leave(member, partition)
                 return False
             self.launch_one(member, lane)
             verdict = take(machine, taken)
-        if verdict is Verdict.GAP:
+        if verdict is AdmissionVerdict.GAP:
             assert offset > before or (last is not None and not found and offset == before)
             verdict = take(machine, taken, self.low[partition])
-            if verdict is Verdict.FULL:  # it was compared first
+            if verdict is AdmissionVerdict.FULL:  # it was compared first
                 self.leave(member, partition)
                 return False
-        if verdict in (Verdict.CUT, Verdict.UNEXPECTED):
-            assert verdict is Verdict.CUT or partition in member.reset
+        if verdict in (AdmissionVerdict.CUT, AdmissionVerdict.UNEXPECTED):
+            assert verdict is AdmissionVerdict.CUT or partition in member.reset
             self.start_again(member)
             return False
-        assert verdict in (None, Verdict.HALTED)
+        assert verdict in (None, AdmissionVerdict.HALTED)
         claimed = machine.positions.claimed[partition]
         if offset < before:
             assert last is not None
@@ -374,7 +377,7 @@ class Consumers(RuleBasedStateMachine):
         if offset >= claimed.claim.resume_until:
             bad = self.log[partition][offset] == "bad"
             member.bad[partition] = member.bad[partition] + 1 if bad else 0
-        if verdict is Verdict.HALTED:
+        if verdict is AdmissionVerdict.HALTED:
             self.halt(member, partition)
         return True
 
@@ -405,11 +408,10 @@ class Consumers(RuleBasedStateMachine):
         if claimed is not None and claimed.last is not None:
             return
         if claimed is None or claimed.halted:
-            assert machine.take_run([stray], WINDOW) == (0, None)
-            assert machine.take(stray, WINDOW, 0) is None
+            assert machine.admit([decode_message(stray, WINDOW)], 0) == (1, None)
         elif offset < claimed.expected or machine.paused:
-            assert machine.take_run([stray], WINDOW) == (0, None)
-            assert machine.take(stray, WINDOW, 0) is Verdict.UNEXPECTED
+            admission = machine.admit([decode_message(stray, WINDOW)], 0)
+            assert admission == (0, AdmissionVerdict.UNEXPECTED)
             assert filling(machine) == messages
             self.start_again(self.members[number])
         assert filling(machine) <= messages
@@ -419,7 +421,7 @@ class Consumers(RuleBasedStateMachine):
     def pause(self, number: int) -> None:
         member = self.one(can_pause, number)
         paused = member.machine.pause()
-        assert not set(paused) & set(member.machine.positions.halted())
+        assert not set(paused) & set(member.machine.positions.select_halted())
         member.paused.update(paused)
 
     @where(lambda member: bool(member.machine.paused))
@@ -450,7 +452,7 @@ class Consumers(RuleBasedStateMachine):
         if how != "abandoned":
             self.write_one(member, lane, how == "answered")
             return
-        member.machine.abandoned(lane, self.now)
+        member.machine.handle_abandoned(lane, self.now)
         if not member.machine.positions.claimed:
             member.stop_reading()
 
@@ -460,7 +462,7 @@ class Consumers(RuleBasedStateMachine):
         assert flight is not None
         if not self.current(flight.claims.values(), flight.batch):
             assert lane.flight is flight
-            machine.fenced(lane, self.now)
+            machine.handle_fenced(lane, self.now)
             member.stop_reading()
             assert lane.flight is None
             assert machine.positions.claimed == {}
@@ -469,13 +471,13 @@ class Consumers(RuleBasedStateMachine):
         for at, progress in flight.batch.progress.items():
             self.commit(at.kafka, flight.batch, progress.start, progress.next)
         if not answered:
-            machine.abandoned(lane, self.now)
+            machine.handle_abandoned(lane, self.now)
             if not machine.positions.claimed:
                 member.stop_reading()
             return
-        assert machine.landed(lane) is flight
+        assert machine.take_written_flight(lane) is flight
         member.written += flight.batch.messages
-        ends = machine.ends(flight)
+        ends = machine.get_commit_offsets(flight)
         for at, progress in flight.batch.progress.items():
             mine = machine.positions.claimed.get(at.kafka)
             ours = mine is not None and mine.claim == flight.claims[at]
@@ -489,7 +491,7 @@ class Consumers(RuleBasedStateMachine):
         if entry.halted:
             entry.halted, entry.resume_until = False, len(self.log[partition])
             for member in self.members:
-                if partition in member.machine.positions.halted():
+                if partition in member.machine.positions.select_halted():
                     self.start_again(member)
 
     # What must always hold
@@ -526,7 +528,7 @@ class Consumers(RuleBasedStateMachine):
                 if held != (source(partition, entry), entry.epoch):
                     continue  # fenced, and does not know it yet
                 at = entry.next
-                lane = machine.lane(partition)
+                lane = machine.get_lane(partition)
                 flight = lane.flight
                 if flight is not None and claimed.claim.source in flight.batch.progress:
                     progress = flight.batch.progress[claimed.claim.source]
@@ -553,7 +555,7 @@ class Consumers(RuleBasedStateMachine):
     @invariant()
     def a_halted_partition_is_not_read(self) -> None:
         for member in self.members:
-            assert set(member.machine.positions.halted()) <= member.paused | (
+            assert set(member.machine.positions.select_halted()) <= member.paused | (
                 set(PARTITIONS) - set(member.at)
             )
 
@@ -675,7 +677,7 @@ def source(partition: KafkaPartition, entry: Entry | None = None) -> TopicPartit
     topic, number = partition
     found = TopicPartition(topic, "id", number)
     for _ in range(entry.cuts if entry else 0):
-        found = found.after_cut()
+        found = found.make_successor()
     return found
 
 
@@ -694,46 +696,46 @@ def test_business_keys_of_an_abandoned_batch_are_stored_with_the_next() -> None:
     for epoch in (1, 2):
         machine.assign([at.kafka], 0)
         machine.grant([Claim(at, epoch, 0, 0, False)], 0)
-        assert machine.take(message(value(data={"number": "N-1"})), WINDOW) is None
+        assert take(machine, message(value(data={"number": "N-1"}))) is None
         [lane] = machine.lanes
         assert machine.launch(lane, 0).batch.keys
-        machine.abandoned(lane, 0)
+        machine.handle_abandoned(lane, 0)
 
 
 def test_a_lane_whose_batch_hangs_does_not_stop_the_other() -> None:
     machine = claiming(Limits(2, 300_000), partitions=2, lanes=2)
-    hangs, works = (machine.lane((TOPIC, number)) for number in range(2))
-    assert machine.take(message(value(), 0, TOPIC, 0), WINDOW) is None
+    hangs, works = (machine.get_lane((TOPIC, number)) for number in range(2))
+    assert take(machine, message(value(), 0, TOPIC, 0)) is None
     machine.launch(hangs, 0)
-    assert machine.take(message(value(), 1, TOPIC, 0), WINDOW) is None
-    assert machine.take(message(value(), 2, TOPIC, 0), WINDOW) is Verdict.FULL
+    assert take(machine, message(value(), 1, TOPIC, 0)) is None
+    assert take(machine, message(value(), 2, TOPIC, 0)) is AdmissionVerdict.FULL
     for offset in range(3):
-        assert machine.take(message(value(), offset, TOPIC, 1), WINDOW) is None
+        assert take(machine, message(value(), offset, TOPIC, 1)) is None
         machine.launch(works, 0)
-        machine.landed(works)
+        machine.take_written_flight(works)
     assert not hangs.ready
 
 
 def test_large_batches_do_not_hold_a_small_one_back() -> None:
     """One hangs, or batch follows batch."""
     machine = claiming(Limits(100, 300_000), partitions=2, lanes=2)
-    large, works = (machine.lane((TOPIC, number)) for number in range(2))
+    large, works = (machine.get_lane((TOPIC, number)) for number in range(2))
     for offset in range(3):
-        machine.take(message(value(), offset, TOPIC, 0), WINDOW)
-    machine.take(message(value(), 0, TOPIC, 1), WINDOW)
+        take(machine, message(value(), offset, TOPIC, 0))
+    take(machine, message(value(), 0, TOPIC, 1))
     machine.launch(works, 7)
     machine.launch(large, 7)
-    machine.landed(works)
-    machine.take(message(value(), 1, TOPIC, 1), WINDOW)
-    assert machine.due(7) is None
-    assert machine.due(7 + SMALL_BATCH_SECONDS) is works
+    machine.take_written_flight(works)
+    take(machine, message(value(), 1, TOPIC, 1))
+    assert machine.choose_due_lane(7) is None
+    assert machine.choose_due_lane(7 + SMALL_BATCH_SECONDS) is works
     for offset in range(3, 6):
-        machine.take(message(value(), offset, TOPIC, 0), WINDOW)
-    machine.landed(large)
-    assert machine.due(7) is large
+        take(machine, message(value(), offset, TOPIC, 0))
+    machine.take_written_flight(large)
+    assert machine.choose_due_lane(7) is large
     machine.launch(large, 7 + SMALL_BATCH_SECONDS)
-    assert machine.due(7) is None
-    assert machine.due(7 + SMALL_BATCH_SECONDS) is works
+    assert machine.choose_due_lane(7) is None
+    assert machine.choose_due_lane(7 + SMALL_BATCH_SECONDS) is works
 
 
 def test_a_partition_that_is_halted_while_reading_pauses_is_not_resumed() -> None:
@@ -741,19 +743,19 @@ def test_a_partition_that_is_halted_while_reading_pauses_is_not_resumed() -> Non
     machine = claiming(LIMITS, partitions=2, lanes=1)
     bad = [message(value(), offset) for offset in range(TOLERANCE.consecutive)]
     for each in bad:
-        machine.take(each, WINDOW)
+        take(machine, each)
     [lane] = machine.lanes
     machine.launch(lane, 0)
     assert machine.pause() == [(TOPIC, 0), (TOPIC, 1)]
-    machine.landed(lane)
-    assert machine.judge(Reject(each, Reason.BAD_NUMBER, "") for each in bad)
+    machine.take_written_flight(lane)
+    assert machine.judge(BadMessage(each, Reason.BAD_NUMBER, "") for each in bad)
     assert machine.resume() == [(TOPIC, 1)]
 
 
 def test_each_lane_gets_its_share_of_each_kind_and_twins_stay_together() -> None:
     twins = [topic for entity in ENTITIES for topic in entity.topics]
     for partitions in (1, 3, 6):
-        dealt = deal([(topic, n) for topic in twins for n in range(partitions)], LANES)
+        dealt = assign_lanes([(topic, n) for topic in twins for n in range(partitions)], LANES)
         lanes = Counter(dealt.values())
         assert max(lanes.values()) - min(lanes.values()) <= len(ENTITIES[0].topics)
         for entity in ENTITIES:

@@ -17,7 +17,7 @@ from history.base.table import counted
 from history.gaps.run import latest
 from ingest.management.actions.consume import brokers, refuse_other_tables
 from ingest.source.client import WrongSettingError
-from ingest.source.producer import Producer, ProducerError
+from ingest.source.producer import KafkaProducer, ProducerError
 
 TOPIC: Final = "annals.gaps"
 GAPS_AT_ONCE: Final = 500
@@ -95,7 +95,7 @@ def run(command: BaseCommand, /, **options: Any) -> None:
 
 
 def _ask(options: dict[str, Any], asked: Counter[str]) -> None:
-    producer: Producer | None = None
+    producer: KafkaProducer | None = None
     for gaps in _open(options):
         producer = producer or _producer()
         for _, requests in gaps:
@@ -115,11 +115,11 @@ def _ask(options: dict[str, Any], asked: Counter[str]) -> None:
             _count(asked, requests)
 
 
-def _producer() -> Producer:
+def _producer() -> KafkaProducer:
     """One for a topic that exists. Raises CommandError."""
     brokers()
     try:
-        producer = Producer(
+        producer = KafkaProducer(
             {"client.id": "annals-heal", "message.timeout.ms": CONFIRM_MS, **settings.KAFKA}
         )
         producer.create_topics([TOPIC], 1)

@@ -51,7 +51,7 @@ from history.seals.seal import seal
 from history.search_index import backfill as search_retention
 from ingest.completeness.holds import may_get_rows
 from ingest.quarantine import messages as quarantine_retention
-from ingest.store import unstored
+from ingest.store import empty_offsets
 
 Chosen = TypeVar("Chosen", Entity, journal.JournalRows)
 
@@ -224,7 +224,7 @@ class PartitionsRun:
                 outcome.search_keys_before = before
                 hold_days = settings.ANNALS.hold_days
                 gone = quarantine_retention.remove_old(plain, window, hold_days, clock.now())
-                unstored.remove_old(plain, window)
+                empty_offsets.remove_old_ranges(plain, window)
         except psycopg.Error as error:
             outcome.failed("retention of search keys and quarantine", error)
         else:

@@ -76,13 +76,13 @@ def _broker(command: BaseCommand, place: MessagePlace) -> Bounds | None:
     """What the broker has of the partition; None if it does not say."""
     partition = (place.topic, place.partition)
     try:
-        asked = Brokers(*brokers()).bounds([partition])
+        asked = Brokers(*brokers()).fetch_bounds([partition])
         if not asked:
             return Bounds(0, 0)
         [(source, (low, end))] = asked.items()
         # The embedded broker counts the last batch as one message.
         if place.offset >= end:
-            behind = kafka.peek(*brokers(), partition, place.offset, 1)
+            behind = kafka.peek_messages(*brokers(), partition, place.offset, 1)
             if any(message.offset == place.offset for message in behind):
                 end = place.offset + 1
     except (Unreachable, CommandError) as error:

@@ -19,7 +19,7 @@ from history.management.numbers import MOST_DAYS, MOST_ID, MOST_SECONDS, number,
 
 if TYPE_CHECKING:
     from annals.demo.simulator import Message, Plan
-    from ingest.source.producer import Producer
+    from ingest.source.producer import KafkaProducer
 
 _NO_WAIT = 0.001  # seconds: a shorter wait is left out
 _NOTICE = 0.2  # seconds within which a signal is noticed
@@ -56,7 +56,7 @@ class Command(BaseCommand):
         from annals.demo.simulator import plan
         from history.base import clock
         from history.entities import ENTITIES
-        from ingest.source.producer import Producer, ProducerError
+        from ingest.source.producer import KafkaProducer, ProducerError
 
         seed = options["seed"]
         names = ("rps", "seconds", "applications", "messages", "days")
@@ -66,7 +66,7 @@ class Command(BaseCommand):
                 SystemRandom().randrange(2**31) if seed is None else seed,
                 **{name: options[name] for name in names},
             )
-            producer = Producer(settings.KAFKA)
+            producer = KafkaProducer(settings.KAFKA)
             topics = [topic for entity in ENTITIES for topic in entity.topics]
             producer.create_topics(topics, options["topics_partitions"])
         except (ValueError, ProducerError) as error:
@@ -76,7 +76,7 @@ class Command(BaseCommand):
         self._report(todo, tally, monotonic() - began, producer, as_json=options["json"])
 
     def _report(
-        self, todo: Plan, tally: Tally, took: float, producer: Producer, *, as_json: bool
+        self, todo: Plan, tally: Tally, took: float, producer: KafkaProducer, *, as_json: bool
     ) -> None:
         lost = producer.sent - producer.delivered
         if as_json:
@@ -130,7 +130,7 @@ class Tally:
         return max(self._interest, key=self._interest.__getitem__, default=None)
 
 
-def _send(todo: Plan, seconds: float | None, producer: Producer) -> Tally:
+def _send(todo: Plan, seconds: float | None, producer: KafkaProducer) -> Tally:
     """Send the plan's messages at its pace until its end, the time's end, or a signal."""
     from annals.demo.simulator import stream
     from history.management.progress import progress

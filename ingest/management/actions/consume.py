@@ -24,19 +24,19 @@ from history.database import forms, privileges, session
 from history.failure.database import is_refused, no_connection
 from ingest import rights
 from ingest.consumer import metrics_server
-from ingest.consumer.background import Probe
-from ingest.consumer.foresight import Foresight
-from ingest.consumer.heartbeats import Beats
+from ingest.consumer.heartbeat_writer import HeartbeatWriter
 from ingest.consumer.loop import Consumer, Policy
+from ingest.consumer.loss_forecaster import LossForecaster
+from ingest.consumer.periodic_work import Probe
 from ingest.consumer.positions import Tolerance
+from ingest.consumer.writers import RetryingWriter
 from ingest.source import kafka
 from ingest.source.brokers import Brokers
-from ingest.source.retention import Forecaster
+from ingest.source.retention import BrokerForecaster
 from ingest.store.batch import Limits
-from ingest.store.missing_days import current
-from ingest.store.retrying import RetryingWriter
-from ingest.store.session import Session, connect
-from ingest.store.transaction import Writer
+from ingest.store.missing_days import get_local_window
+from ingest.store.session import DatabaseSession, open_connection
+from ingest.store.transaction import BatchWriter
 
 logger = logging.getLogger(__name__)
 
@@ -58,7 +58,9 @@ def run(command: BaseCommand, **options: Any) -> None:
     group = settings.ANNALS.consumer_group if options["group"] is None else options["group"]
     consumer = build(options["topics"], group, options["until_idle"])
     if not settings.ANNALS.demo:
-        privileges.warn_in_background(partial(connect, "annals-check"), rights.of_consumer())
+        privileges.warn_in_background(
+            partial(open_connection, "annals-check"), rights.of_consumer()
+        )
     sys.setswitchinterval(SWITCH_INTERVAL_SECONDS)
     gc.freeze()  # what exists now stays: no collection needs to examine it
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -103,7 +105,7 @@ def refuse_other_tables() -> None:
     """End with a sentence where the tables are not those of this release, and where the login is
     refused. A database that does not answer is waited for later, as in any outage."""
     try:
-        with connect("annals-check") as plain:
+        with open_connection("annals-check") as plain:
             why = session.dropped(plain) or schema.of_tables(plain.cursor())
     except psycopg.errors.InsufficientPrivilege:
         raise CommandError(
@@ -130,23 +132,23 @@ def build(topics: tuple[str, ...], group: str, until_idle: float | None) -> Cons
     policy = Policy(
         limits=Limits(annals.batch_rows, annals.batch_bytes),
         tolerance=tolerance,
-        window=current,
+        window=get_local_window,
         until_idle=until_idle,
     )
     bootstrap, given = brokers()
-    beats = Beats(Session(partial(connect, "annals-beat")))
+    beats = HeartbeatWriter(DatabaseSession(partial(open_connection, "annals-beat")))
     return Consumer(
         policy,
-        partial(kafka.Source, bootstrap, group, topics, given),
-        [RetryingWriter(Writer(connect), until_idle) for _ in range(annals.writers)],
+        partial(kafka.GroupMember, bootstrap, group, topics, given),
+        [RetryingWriter(BatchWriter(open_connection), until_idle) for _ in range(annals.writers)],
         Probe(
-            partial(connect, "annals-probe"),
-            partial(kafka.peek, bootstrap, given),
-            Brokers(bootstrap, given).bounds,
+            partial(open_connection, "annals-probe"),
+            partial(kafka.peek_messages, bootstrap, given),
+            Brokers(bootstrap, given).fetch_bounds,
             tolerance,
         ),
         beats,
-        Foresight(Forecaster(bootstrap, given).outlook, beats),
+        LossForecaster(BrokerForecaster(bootstrap, given).fetch_outlooks, beats),
     )
 
 

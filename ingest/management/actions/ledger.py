@@ -21,7 +21,7 @@ from ingest.management.known import refuse_unknown_topic
 from ingest.models import Ledger
 from ingest.source.client import Unreachable
 from ingest.source.message import KafkaPartition
-from ingest.source.retention import Forecaster
+from ingest.source.retention import BrokerForecaster
 
 REASON_LENGTH = 200
 
@@ -93,10 +93,12 @@ class LedgerRun:
         }
         retired = figures.retired()
         try:
-            with closing(Forecaster(*brokers())) as forecaster:
-                there = forecaster.partitions(topic for topic in BY_TOPIC if topic not in retired)
+            with closing(BrokerForecaster(*brokers())) as forecaster:
+                there = forecaster.list_partitions(
+                    topic for topic in BY_TOPIC if topic not in retired
+                )
                 asked = {**dict.fromkeys(there), **positions}
-                return forecaster.outlook(asked, losses.seen(entries))
+                return forecaster.fetch_outlooks(asked, losses.seen(entries))
         except (Unreachable, CommandError) as error:
             self.stderr.write(f"{error}. The lag is the consumer's last record.")
             return {}

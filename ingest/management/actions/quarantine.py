@@ -19,8 +19,8 @@ from ingest.models import JobRun, Ledger, Quarantined
 from ingest.quarantine import messages, requests
 from ingest.quarantine.messages import OPEN, UNSETTLED, Selection, retry
 from ingest.store import rejects
-from ingest.store.missing_days import kept
-from ingest.store.session import connect
+from ingest.store.missing_days import get_safe_window
+from ingest.store.session import open_connection
 
 LINES = "\n\t"
 
@@ -119,7 +119,7 @@ class QuarantineRun:
             text = "none" if found in (None, "") else one_line(str(found))
             self.stdout.write(f"{name.replace('_', ' ')}: {text}")
         self.stdout.write(f"key: {_readable(row.key)}")
-        for name, content in rejects.from_json(row.headers):
+        for name, content in rejects.headers_from_json(row.headers):
             self.stdout.write(f"header {one_line(name)}: {_readable(content)}")
         self.stdout.write(f"value ({len(value or b'')} bytes): {_readable(value, LINES)}")
 
@@ -130,10 +130,10 @@ class QuarantineRun:
         became: Counter[str] = Counter()
         began = clock.now()
         with (
-            connect("annals-retry") as connection,
+            open_connection("annals-retry") as connection,
             progress("retry", None, sys.stderr) as advance,
         ):
-            window = partial(kept, connection)
+            window = partial(get_safe_window, connection)
             if not options["ids"]:
                 became += requests.carry_out(connection, window)
             for few in retry(connection, selection, window):
@@ -154,7 +154,7 @@ class QuarantineRun:
             raise CommandError("Select messages: give ids, --topic or --reason.")
         if not options["why"].strip():
             raise CommandError("--why must say why: it is kept with each message.")
-        with connect("annals-discard") as connection:
+        with open_connection("annals-discard") as connection:
             count = messages.discard(connection, _selection(options), options["why"])
         self.stdout.write(f"{count:,} discarded")
 
@@ -195,7 +195,7 @@ def _as_object(row: Quarantined) -> dict[str, Any]:
         "key": _text(row.key),
         "headers": [
             {"name": name, "value": _text(content)}
-            for name, content in rejects.from_json(row.headers)
+            for name, content in rejects.headers_from_json(row.headers)
         ],
         "value": _text(row.value),
         "value_bytes": len(row.value or b""),

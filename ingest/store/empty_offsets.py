@@ -1,4 +1,4 @@
-"""Notes the offsets of a batch that brought no new row: repeated, expired, without a message."""
+"""Records the offsets that brought no new row: repeated, expired, or without a message."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
@@ -11,7 +11,7 @@ from msgspec.structs import astuple
 from history.daily.window import Window
 from history.record import UNSTORED_SPAN
 from ingest.source.message import KafkaPartition, Message, TopicPartition
-from ingest.store.batch import PartitionProgress, Row
+from ingest.store.batch import DecodedRow, PartitionProgress
 from ingest.store.ledger import Connection
 
 KINDS = ("repeated", "expired", "skipped")
@@ -20,7 +20,7 @@ _ADD = """
 INSERT INTO ingest_unstored (topic, topic_id, partition, start_offset, end_offset, repeated,
     expired, skipped, noted_at) VALUES (%s, %s, %s, %s, %s, %s, %s, %s, now())
 """
-# Of what is removed, the ledger remembers that it is not known any more.
+# The ledger remembers up to which offset nothing is known any more.
 _REMOVE = """
 WITH gone AS (
     DELETE FROM ingest_unstored WHERE id = ANY(ARRAY(
@@ -47,23 +47,25 @@ class UnstoredRange(NamedTuple):
     kind: str
 
 
-def note(
+def note_empty_offsets(
     connection: Connection,
     repeated: Iterable[Message],
-    expired: Iterable[Row],
+    expired: Iterable[DecodedRow],
     read: Mapping[TopicPartition, PartitionProgress],
 ) -> None:
-    """Note what of a batch was not stored, inside the caller's transaction. No row is longer than
-    UNSTORED_SPAN."""
-    again = _offsets(repeated)
-    old = _offsets(row.message for row in expired)
+    """Record the offsets of a batch that were not stored, inside the caller's transaction.
+
+    No row covers more than UNSTORED_SPAN offsets.
+    """
+    again = _collect_offsets(repeated)
+    old = _collect_offsets(row.message for row in expired)
     for source, progress in read.items():
-        found = [
+        ranges = [
             UnstoredRange(gap.start, gap.end, "skipped") for gap in progress.gaps if not gap.lost
         ]
-        found += _runs(again.get(source.kafka, ()), "repeated")
-        found += _runs(old.get(source.kafka, ()), "expired")
-        pieces = sorted(piece for run in found for piece in _cut(run))
+        ranges += _split_into_ranges(again.get(source.kafka, ()), "repeated")
+        ranges += _split_into_ranges(old.get(source.kafka, ()), "expired")
+        pieces = sorted(piece for run in ranges for piece in _cut_range(run))
         for _, few in groupby(pieces, lambda piece: piece.start // UNSTORED_SPAN):
             runs = [*few]
             columns = (
@@ -73,8 +75,8 @@ def note(
             connection.execute(_ADD, (*astuple(source), runs[0].start, runs[-1].end, *columns))
 
 
-def remove_old(connection: Connection, window: Window) -> int:
-    """Remove what was noted before the window. Returns the number of rows."""
+def remove_old_ranges(connection: Connection, window: Window) -> int:
+    """Remove what was recorded before the window. Return the number of rows."""
     before = datetime.combine(window.oldest, time(), UTC)
     removed = 0
     while True:
@@ -86,23 +88,23 @@ def remove_old(connection: Connection, window: Window) -> int:
             return removed
 
 
-def _offsets(messages: Iterable[Message]) -> dict[KafkaPartition, list[int]]:
-    """The offsets of the messages of each partition."""
+def _collect_offsets(messages: Iterable[Message]) -> dict[KafkaPartition, list[int]]:
+    """Return the offsets of the messages of each partition."""
     offsets: defaultdict[KafkaPartition, list[int]] = defaultdict(list)
     for message in messages:
         offsets[message.topic, message.partition].append(message.offset)
     return offsets
 
 
-def _runs(offsets: Iterable[int], kind: str) -> Iterator[UnstoredRange]:
-    """A run for each series of offsets without a hole."""
+def _split_into_ranges(offsets: Iterable[int], kind: str) -> Iterator[UnstoredRange]:
+    """Yield a range for each series of offsets without a hole."""
     for _, run in groupby(enumerate(sorted(offsets)), lambda pair: pair[1] - pair[0]):
         series = [offset for _, offset in run]
         yield UnstoredRange(series[0], series[-1] + 1, kind)
 
 
-def _cut(run: UnstoredRange) -> Iterator[UnstoredRange]:
-    """The run, cut at each multiple of UNSTORED_SPAN."""
+def _cut_range(run: UnstoredRange) -> Iterator[UnstoredRange]:
+    """Cut a range at each multiple of UNSTORED_SPAN."""
     start = run.start
     while start < run.end:
         end = min(run.end, start - start % UNSTORED_SPAN + UNSTORED_SPAN)

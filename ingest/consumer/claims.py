@@ -1,0 +1,118 @@
+"""Rebalancing: partitions that the group assigns are claimed in the ledger before they are read."""
+
+import logging
+import time
+from collections.abc import Callable
+from threading import Event
+
+from ingest import metrics
+from ingest.consumer.state_machine import StateMachine
+from ingest.consumer.writers import WriterThreads
+from ingest.source.client import Unreachable
+from ingest.source.kafka import GroupMember
+from ingest.source.message import KafkaPartition
+
+logger = logging.getLogger(__name__)
+
+CLAIM_AFTER_UNREACHABLE_SECONDS = 1.0
+POLL_WHILE_WAITING_SECONDS = 0.002
+
+OpenMember = Callable[
+    [Callable[[list[KafkaPartition]], None], Callable[[], None], Callable[[], None]], GroupMember
+]
+
+
+class PartitionClaimer:
+    """Claims what the group assigns, and gives claims up. Belongs to the thread of the loop.
+
+    The group calls back while its member polls. Therefore each wait for an answer polls as well:
+    a consumer that does not poll would be taken for dead.
+    """
+
+    def __init__(
+        self,
+        machine: StateMachine,
+        writers: WriterThreads,
+        stopping: Event,
+        open_member: OpenMember,
+        hand_over: Callable[[], None],
+    ) -> None:
+        """Join the group.
+
+        Args:
+            stopping: Set when the consumer must end; no wait outlasts it.
+            hand_over: Writes what was read, called while the partitions are still ours.
+        """
+        self._machine = machine
+        self._positions = machine.positions
+        self._writers = writers
+        self._stopping = stopping
+        self._hand_over = hand_over
+        self.member = open_member(self._handle_assigned, self._handle_revoked, self._handle_lost)
+
+    def claim_when_due(self) -> None:
+        """Claim the assigned partitions if that is due, and start to read at their offsets."""
+        if self._machine.is_claim_due(time.monotonic()):
+            self._claim_partitions()
+
+    def claim_again(self, reason: str) -> None:
+        """Forget what is not written and claim everything again: the ledger knows the offsets."""
+        self._machine.release(time.monotonic())
+        self.stop_reading(reason)
+
+    def stop_reading(self, reason: str) -> None:
+        """Read no partition until the next claim."""
+        logger.warning("claiming all partitions again: %s", reason)
+        self._writers.abandon_waiting_work()
+        self.member.start({})
+
+    def _claim_partitions(self) -> None:
+        generation = self._positions.generation
+        request = self.member.ask_offsets(self._positions.assigned or [])
+        if not self._wait_in_group(request.wait, generation):
+            return
+        try:
+            bounds = request.get_answer()
+        except Unreachable as error:
+            logger.warning("waiting for Kafka: %s", error)
+            self._machine.release(time.monotonic() + CLAIM_AFTER_UNREACHABLE_SECONDS)
+            return
+        suspects, cut = self._positions.suspects, self._positions.cut
+        sources = {
+            source: (low, end if source.kafka in suspects else None)
+            for source, (low, end) in bounds.items()
+        }
+        claims = self._writers.claim(sources, frozenset(cut))
+        if not self._wait_in_group(claims.done, generation):
+            return
+        self._machine.grant(claims.result(), time.monotonic())
+        self.member.start(self._positions.get_start_offsets())
+        self.member.pause(self._positions.select_halted())
+        logger.info("reading %d partitions", len(self._positions.claimed))
+
+    def _wait_in_group(self, is_done: Callable[[], bool], generation: int) -> bool:
+        """Wait and stay in the group meanwhile: no partition is read, only callbacks run.
+
+        Returns:
+            False if the claims changed, or the consumer must end.
+        """
+        while not is_done() and not self._stopping.is_set():
+            metrics.TURN.set_to_current_time()
+            self.member.poll(1, POLL_WHILE_WAITING_SECONDS)
+            if self._positions.generation != generation:
+                # A claim that is on its way must not fence the next owner later.
+                self._writers.abandon_waiting_work()
+        return self._positions.generation == generation and not self._stopping.is_set()
+
+    def _handle_assigned(self, partitions: list[KafkaPartition]) -> None:
+        self._machine.assign(partitions, time.monotonic())
+
+    def _handle_revoked(self) -> None:
+        """Write and commit what was read: the partitions are still ours during this call."""
+        self._hand_over()
+        self._machine.revoke()
+
+    def _handle_lost(self) -> None:
+        """Drop what was read: the partitions are not ours any more, the ledger would refuse it."""
+        self._writers.abandon_waiting_work()
+        self._machine.revoke()

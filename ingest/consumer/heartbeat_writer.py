@@ -1,0 +1,92 @@
+"""The heartbeats of a consumer in the ledger: who reads a partition, its end, its forecast."""
+
+import logging
+import time
+from collections.abc import Callable, Container, Mapping, Sequence
+from concurrent.futures import Future, wait
+from functools import partial
+
+import psycopg
+
+from history.base.error_text import describe
+from ingest.consumer.writers import WorkerThread
+from ingest.forecast import Outlook
+from ingest.store import ledger
+from ingest.store.batch import Claim
+from ingest.store.ledger import Connection
+from ingest.store.session import DatabaseSession
+
+logger = logging.getLogger(__name__)
+
+PACE_SECONDS = 60.0
+
+
+class HeartbeatWriter:
+    """Writes heartbeats on its own thread and connection, so that no batch delays them."""
+
+    def __init__(self, session: DatabaseSession) -> None:
+        self._session = session
+        self._worker = WorkerThread("beats")
+        self._last: Future[None] | None = None
+        self._pace_due = 0.0
+
+    def submit_heartbeat(
+        self,
+        ends: Mapping[Claim, int | None],
+        answered: Container[Claim],
+        seen_at: float | None,
+    ) -> None:
+        """Write a heartbeat if the last one is written. Never waits.
+
+        Args: See `ledger.record_heartbeat`.
+        """
+        if self._last is None or self._last.done():
+            beat = partial(
+                ledger.record_heartbeat,
+                ends=ends,
+                seen_at=seen_at,
+                given_at=time.monotonic(),
+                answered=answered,
+            )
+            self._last = self._worker.submit(partial(self._run_job, beat))
+            if time.monotonic() >= self._pace_due:
+                self._pace_due = time.monotonic() + PACE_SECONDS
+                self._worker.submit(partial(self._run_job, ledger.record_pace))
+
+    def wait(self, seconds: float) -> None:
+        """Wait until the last heartbeat is written, for at most `seconds`."""
+        if self._last is not None:
+            wait([self._last], seconds)
+
+    def submit_forecast(
+        self, outlooks: Mapping[Claim, Outlook], reading_rate: float | None
+    ) -> None:
+        """Write when unread messages will be lost. Never waits. Safe in any thread."""
+        self._worker.submit(
+            partial(
+                self._run_job,
+                partial(ledger.record_forecast, outlooks=outlooks, reading_rate=reading_rate),
+            )
+        )
+
+    def submit_topics(self, there: Sequence[str], absent: Sequence[str], asked_at: float) -> None:
+        """Write which topics exist. Never waits.
+
+        Args: See `ledger.record_topics`.
+        """
+        record = partial(ledger.record_topics, there=there, absent=absent, asked_at=asked_at)
+        self._worker.submit(partial(self._run_job, record))
+
+    def close(self, seconds: float) -> None:
+        """End the thread. Waits at most `seconds` for a database that does not answer."""
+        if not self._worker.close(0):
+            self._session.break_connection()
+        if self._worker.close(seconds):
+            self._session.close()
+
+    def _run_job(self, job: Callable[[Connection], None]) -> None:
+        try:
+            job(self._session.connection)
+        except psycopg.Error as error:
+            logger.warning("no heartbeat is written, the next follows: %s", describe(error))
+            self._session.close()

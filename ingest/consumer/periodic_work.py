@@ -1,0 +1,255 @@
+"""What the consumer does every few seconds: heartbeats, lag, forecasts, halted partitions."""
+
+import logging
+import time
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future
+from dataclasses import dataclass
+from functools import partial
+
+import psycopg
+
+from history.daily.window import Window
+from ingest import metrics
+from ingest.consumer.heartbeat_writer import HeartbeatWriter
+from ingest.consumer.loss_forecaster import LossForecaster
+from ingest.consumer.positions import Positions, StandstillTimer, Tolerance
+from ingest.consumer.topic_census import TopicCensus
+from ingest.consumer.writers import WorkerThread
+from ingest.source.brokers import Bounds, BrokerSnapshot
+from ingest.source.client import Unreachable
+from ingest.source.decode import ExpiredVersion, RejectedMessage, decode
+from ingest.source.kafka import GroupMember
+from ingest.source.message import KafkaPartition, Message, TopicPartition
+from ingest.store import ledger
+from ingest.store.batch import Claim
+from ingest.store.ledger import Connection
+
+logger = logging.getLogger(__name__)
+
+HEARTBEAT_SECONDS = 5.0
+FINISH_SECONDS = 3.0
+SAMPLE_MESSAGES = 20
+
+Peek = Callable[[KafkaPartition, int, int], list[Message]]
+AskBounds = Callable[[list[KafkaPartition]], Mapping[TopicPartition, Bounds]]
+
+
+@dataclass(frozen=True, slots=True)
+class Probe:
+    """Finds out whether a halted partition may be read again."""
+
+    connect: Callable[[], Connection]
+    peek: Peek
+    bounds: AskBounds
+    tolerance: Tolerance
+
+    def __call__(
+        self, partition: KafkaPartition, claim: Claim, expected: int, window: Window
+    ) -> int | None:
+        """Return the offset before which bad messages go to quarantine, whatever the limits say.
+
+        It is `expected` if the next messages are good, and the end of the partition if only the
+        newest ones are. None: the partition stays halted.
+        """
+        try:
+            end = max((end for _, end in self.bounds([partition]).values()), default=expected)
+            with self.connect() as connection:
+                # A paused partition is not fetched, so only this request knows its end.
+                ledger.record_heartbeat(connection, {claim: end}, time.monotonic())
+                allowed = ledger.load_resume_until(connection, claim)
+            if allowed > expected:
+                return allowed
+            if self._has_tolerable_messages(partition, expected, window):
+                return expected
+            if self._has_tolerable_messages(
+                partition, max(expected, end - SAMPLE_MESSAGES), window
+            ):
+                return end
+        except (Unreachable, psycopg.Error) as error:
+            logger.warning("%s[%d] stays halted: %s", *partition, error)
+        return None
+
+    def _has_tolerable_messages(
+        self, partition: KafkaPartition, start: int, window: Window
+    ) -> bool:
+        """Return whether there are messages, with fewer bad ones among them than tolerated."""
+        messages, bad = self.peek(partition, start, SAMPLE_MESSAGES), 0
+        for message in messages:
+            try:
+                decode(message, window)
+            except RejectedMessage:
+                bad += 1
+            except ExpiredVersion:
+                pass
+        return bool(messages) and bad < self.tolerance.ratio * len(messages)
+
+
+class PeriodicWork:
+    """Called each time the loop goes round; never waits for a server."""
+
+    def __init__(
+        self,
+        probe: Probe,
+        heartbeats: HeartbeatWriter,
+        forecaster: LossForecaster,
+        submit_job: Callable[[Callable[[Connection], object]], Future[None]],
+        claim_again: Callable[[str], None],
+    ) -> None:
+        """Set up the work.
+
+        Args:
+            submit_job: Runs a job in the database on another thread.
+            claim_again: Gives all claims up and claims again; gets the reason as a sentence.
+        """
+        self._probe = probe
+        self._heartbeats = heartbeats
+        self._forecaster = forecaster
+        self._topic_census = TopicCensus(heartbeats)
+        self._submit_job = submit_job
+        self._claim_again = claim_again
+        self._probes: dict[KafkaPartition, Future[int | None]] = {}
+        # One at a time: a database that was away must not get one for each round of the loop.
+        self._halting: Future[None] | None = None
+        # A probe may wait for brokers that are away, and the end must not.
+        self._prober = WorkerThread("probe")
+        self._due = 0.0
+        self._last_claims: list[Claim] = []
+        self._standstill_timer: StandstillTimer | None = None
+
+    def run_due_work(self, member: GroupMember, positions: Positions, window: Window) -> None:
+        """Do the work that is due: most of it every HEARTBEAT_SECONDS."""
+        self._topic_census.ask_when_due(member)
+        if time.monotonic() < self._due or not (positions.claimed or self._last_claims):
+            return
+        self._due = time.monotonic() + HEARTBEAT_SECONDS
+        claimed = positions.claimed
+        if not claimed:
+            self._write_heartbeat_without_brokers(member)
+            return
+        snapshot = member.poll_snapshot(claimed)
+        broker_ends = self._write_heartbeat(member, positions, snapshot)
+        self._forecaster.ask_when_due(member, positions)
+        if self._halting is None or self._halting.done():
+            self.record_halts(positions)
+        if self._is_standing_still(member, positions, broker_ends):
+            member.join_again()
+        elif self._probe_halted(positions, window):
+            self._claim_again("a halted partition is read again")
+        elif snapshot is not None and _was_topic_recreated(snapshot, positions):
+            self._claim_again("a topic was deleted and created again")
+
+    def finish(self, member: GroupMember, positions: Positions) -> None:
+        """Record the ends that a consumer saw before it ends by itself. Waits a few seconds.
+
+        Otherwise the ledger would not know how much is unread until the next run.
+        """
+        if not positions.claimed:
+            return
+        self._topic_census.finish(member, FINISH_SECONDS)
+        until = time.monotonic() + FINISH_SECONDS
+        while (
+            look := member.poll_snapshot(positions.claimed)
+        ) is None and time.monotonic() < until:
+            time.sleep(0.05)
+        self._heartbeats.wait(FINISH_SECONDS)
+        self._write_heartbeat(member, positions, look)
+        self._heartbeats.wait(FINISH_SECONDS)
+
+    def _write_heartbeat(
+        self, member: GroupMember, positions: Positions, look: BrokerSnapshot | None
+    ) -> Mapping[KafkaPartition, int]:
+        """Submit a heartbeat. Return the end offsets that the brokers answered."""
+        claimed = positions.claimed
+        broker_ends = select_claimed_ends(look, positions) if look else {}
+        highs = {
+            partition: _choose_newest_end(member, partition, broker_ends) for partition in claimed
+        }
+        metrics.LAG.clear()
+        for partition, high in highs.items():
+            if high is not None:
+                metrics.LAG.labels(*partition).set(max(0, high - claimed[partition].expected))
+        ends = {claimed[partition].claim: high for partition, high in highs.items()}
+        self._last_claims = [*ends]
+        answered = {claimed[partition].claim for partition in claimed if partition in broker_ends}
+        self._heartbeats.submit_heartbeat(ends, answered, look.asked_at if look else None)
+        return broker_ends
+
+    def _write_heartbeat_without_brokers(self, member: GroupMember) -> None:
+        """Submit a heartbeat after the brokers went away and took the partitions with them.
+
+        The consumer still runs, and the ledger should say so. Partitions that another consumer has
+        claimed since are passed over.
+        """
+        if member.poll_snapshot([claim.source.kafka for claim in self._last_claims]) is None:
+            self._heartbeats.submit_heartbeat(dict.fromkeys(self._last_claims), (), None)
+
+    def _is_standing_still(
+        self, member: GroupMember, positions: Positions, ends: Mapping[KafkaPartition, int]
+    ) -> bool:
+        if self._standstill_timer is None:
+            self._standstill_timer = StandstillTimer(member.standstill_seconds)
+        expected = {partition: claimed.expected for partition, claimed in positions.claimed.items()}
+        behind = {
+            partition
+            for partition, end in ends.items()
+            if end > expected[partition] and not member.is_paused(partition)
+        }
+        return self._standstill_timer.note_positions(time.monotonic(), expected, behind)
+
+    def record_halts(self, positions: Positions) -> None:
+        """Record which partitions are halted. Repeated each time, because it may fail."""
+        halted = {
+            claimed.claim: claimed.halted or "" for claimed in positions.select_halted().values()
+        }
+        if halted:
+            self._halting = self._submit_job(partial(ledger.record_halts, halted=halted))
+
+    def close(self, seconds: float) -> None:
+        """End the work. Waits at most `seconds` for the database, and never for a probe."""
+        self._prober.close(0)
+        self._forecaster.close()
+        self._heartbeats.close(seconds)
+
+    def _probe_halted(self, positions: Positions, window: Window) -> bool:
+        """Start probes and take finished results. Return whether a partition resumes."""
+        resumed = False
+        for partition, claimed in positions.select_halted().items():
+            future = self._probes.get(partition)
+            if future is not None and future.done():
+                del self._probes[partition]
+                until = future.result()
+                if until is not None:
+                    logger.warning(
+                        "%s[%d] is read again; bad messages before %d are quarantined",
+                        *(*partition, until),
+                    )
+                    resume = partial(ledger.record_resume, claim=claimed.claim, until=until)
+                    self._submit_job(resume)
+                    resumed = True
+            elif future is None:
+                self._probes[partition] = self._prober.submit(
+                    partial(self._probe, partition, claimed.claim, claimed.expected, window)
+                )
+        return resumed
+
+
+def select_claimed_ends(look: BrokerSnapshot, positions: Positions) -> dict[KafkaPartition, int]:
+    """Return the ends that the brokers answered, without those of a later topic of that name."""
+    ids = {p: claimed.claim.source.broker_id for p, claimed in positions.claimed.items()}
+    return {p: end for p, end in look.ends.items() if p in ids and look.ids.get(p[0]) == ids[p]}
+
+
+def _choose_newest_end(
+    member: GroupMember, partition: KafkaPartition, broker_ends: Mapping[KafkaPartition, int]
+) -> int | None:
+    """Return the end offset of a partition, from the brokers' answer or from the last fetch."""
+    candidates = (member.get_high_watermark(partition), broker_ends.get(partition))
+    return max((end for end in candidates if end is not None), default=None)
+
+
+def _was_topic_recreated(look: BrokerSnapshot, positions: Positions) -> bool:
+    return any(
+        look.ids.get(topic, claimed.claim.source.broker_id) != claimed.claim.source.broker_id
+        for (topic, _), claimed in positions.claimed.items()
+    )
