@@ -207,6 +207,10 @@ def _no_version(document: Document, number: int) -> NotFoundError:
     elif keys.newest.version > number:
         why = absence.above(reader, entity, lower, keys.trusted)
     name = _("version {n} of {kind} {id}").format(n=number, kind=entity.name, id=document.id)
+    was_kept = why is not None and why.was_kept
+    if not was_kept and reader.came(entity, [(document.id, number, number)]):
+        text = _("the store has no {name}: it came, and could not be stored; trace says why")
+        return NoVersionError(text.format(name=name), number, why)
     return absence.error(why, name, number)
 
 

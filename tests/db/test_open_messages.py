@@ -143,6 +143,18 @@ def test_every_answer_names_a_message_in_quarantine(
             assert "its place is not known" in shown, address
 
 
+def test_missing_version_that_came_is_told_from_one_that_never_did(
+    stored: Ingested, english: Client
+) -> None:
+    stored.write(of(4, type="no such"))
+    for number, came in ((4, True), (5, False)):
+        for address in (f"{OF_A1}/versions/{number}", f"{OF_A1}/compare?from=1&to={number}"):
+            answer = english.get(address, headers={"Accept-Language": "en"})
+            error = json.loads(answer.content)["error"]
+            assert (answer.status_code, error["code"]) == (404, "not_found")
+            assert ("it came, and could not be stored" in error["message"]) == came, address
+
+
 @pytest.mark.parametrize("body", [b"{not json", None, b'"text"', b"\xff\xfe"])
 def test_a_message_of_which_only_the_key_tells_the_id_is_named(
     body: bytes | None, stored: Ingested, english: Client
