@@ -18,6 +18,8 @@ from history.versions import Named
 
 # Versions that one question finds at most: a document may have a million bad messages.
 MOST = 1_000
+# The largest number that the column of versions takes; somebody may ask for a larger one.
+LARGEST_VERSION = 2**63 - 1
 
 _COLUMNS = """
     q.entity, q.entity_id, q.version, q.reason, q.detail, q.status, q.first_seen, q.settled_at,
@@ -144,7 +146,8 @@ def of_versions(
 ) -> Mapping[str, Mapping[int, Quarantined]]:
     """Of these versions those in quarantine or discarded there, or came out of it too late to be
     stored, by id and number, ascending. One query, none without wanted; the first MOST."""
-    columns = [list(column) for column in zip(*wanted, strict=True)]
+    possible = [versions for versions in wanted if versions[1] <= LARGEST_VERSION]
+    columns = [list(column) for column in zip(*possible, strict=True)]
     found: dict[str, dict[int, Quarantined]] = {}
     for each in _fetch(_OF_VERSIONS, [*columns, entity.name]) if columns else ():
         if each.version is not None:
