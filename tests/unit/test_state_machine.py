@@ -466,7 +466,7 @@ class Consumers(RuleBasedStateMachine):
             member.stop_reading()
             assert lane.flight is None
             assert machine.positions.claimed == {}
-            assert not machine.claim_due(self.now + CLAIM_AFTER_FENCED_SECONDS / 2)
+            assert not machine.is_claim_due(self.now + CLAIM_AFTER_FENCED_SECONDS / 2)
             return
         for at, progress in flight.batch.progress.items():
             self.commit(at.kafka, flight.batch, progress.start, progress.next)
