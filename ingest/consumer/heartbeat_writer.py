@@ -48,10 +48,10 @@ class HeartbeatWriter:
                 given_at=time.monotonic(),
                 answered=answered,
             )
-            self._last = self._worker.submit(partial(self._run_job, beat))
+            self._last = self._submit_job(beat)
             if time.monotonic() >= self._pace_due:
                 self._pace_due = time.monotonic() + PACE_SECONDS
-                self._worker.submit(partial(self._run_job, ledger.record_pace))
+                self._submit_job(ledger.record_pace)
 
     def wait(self, seconds: float) -> None:
         """Wait until the last heartbeat is written, for at most `seconds`."""
@@ -62,11 +62,8 @@ class HeartbeatWriter:
         self, outlooks: Mapping[Claim, Outlook], reading_rate: float | None
     ) -> None:
         """Write when unread messages will be lost. Never waits. Safe in any thread."""
-        self._worker.submit(
-            partial(
-                self._run_job,
-                partial(ledger.record_forecast, outlooks=outlooks, reading_rate=reading_rate),
-            )
+        self._submit_job(
+            partial(ledger.record_forecast, outlooks=outlooks, reading_rate=reading_rate)
         )
 
     def submit_topics(self, there: Sequence[str], absent: Sequence[str], asked_at: float) -> None:
@@ -74,8 +71,9 @@ class HeartbeatWriter:
 
         Args: See `ledger.record_topics`.
         """
-        record = partial(ledger.record_topics, there=there, absent=absent, asked_at=asked_at)
-        self._worker.submit(partial(self._run_job, record))
+        self._submit_job(
+            partial(ledger.record_topics, there=there, absent=absent, asked_at=asked_at)
+        )
 
     def close(self, seconds: float) -> None:
         """End the thread. Waits at most `seconds` for a database that does not answer."""
@@ -83,6 +81,9 @@ class HeartbeatWriter:
             self._session.break_connection()
         if self._worker.close(seconds):
             self._session.close()
+
+    def _submit_job(self, job: Callable[[Connection], None]) -> Future[None]:
+        return self._worker.submit(partial(self._run_job, job))
 
     def _run_job(self, job: Callable[[Connection], None]) -> None:
         try:

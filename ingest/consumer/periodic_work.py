@@ -149,19 +149,19 @@ class PeriodicWork:
         self._topic_census.finish(member, FINISH_SECONDS)
         until = time.monotonic() + FINISH_SECONDS
         while (
-            look := member.poll_snapshot(positions.claimed)
+            snapshot := member.poll_snapshot(positions.claimed)
         ) is None and time.monotonic() < until:
             time.sleep(0.05)
         self._heartbeats.wait(FINISH_SECONDS)
-        self._write_heartbeat(member, positions, look)
+        self._write_heartbeat(member, positions, snapshot)
         self._heartbeats.wait(FINISH_SECONDS)
 
     def _write_heartbeat(
-        self, member: GroupMember, positions: Positions, look: BrokerSnapshot | None
+        self, member: GroupMember, positions: Positions, snapshot: BrokerSnapshot | None
     ) -> Mapping[KafkaPartition, int]:
         """Submit a heartbeat. Return the end offsets that the brokers answered."""
         claimed = positions.claimed
-        broker_ends = select_claimed_ends(look, positions) if look else {}
+        broker_ends = select_claimed_ends(snapshot, positions) if snapshot else {}
         highs = {
             partition: _choose_newest_end(member, partition, broker_ends) for partition in claimed
         }
@@ -172,7 +172,7 @@ class PeriodicWork:
         ends = {claimed[partition].claim: high for partition, high in highs.items()}
         self._last_claims = [*ends]
         answered = {claimed[partition].claim for partition in claimed if partition in broker_ends}
-        self._heartbeats.submit_heartbeat(ends, answered, look.asked_at if look else None)
+        self._heartbeats.submit_heartbeat(ends, answered, snapshot.asked_at if snapshot else None)
         return broker_ends
 
     def _write_heartbeat_without_brokers(self, member: GroupMember) -> None:
@@ -234,10 +234,14 @@ class PeriodicWork:
         return resumed
 
 
-def select_claimed_ends(look: BrokerSnapshot, positions: Positions) -> dict[KafkaPartition, int]:
+def select_claimed_ends(
+    snapshot: BrokerSnapshot, positions: Positions
+) -> dict[KafkaPartition, int]:
     """Return the ends that the brokers answered, without those of a later topic of that name."""
     ids = {p: claimed.claim.source.broker_id for p, claimed in positions.claimed.items()}
-    return {p: end for p, end in look.ends.items() if p in ids and look.ids.get(p[0]) == ids[p]}
+    return {
+        p: end for p, end in snapshot.ends.items() if p in ids and snapshot.ids.get(p[0]) == ids[p]
+    }
 
 
 def _choose_newest_end(
@@ -248,8 +252,8 @@ def _choose_newest_end(
     return max((end for end in candidates if end is not None), default=None)
 
 
-def _was_topic_recreated(look: BrokerSnapshot, positions: Positions) -> bool:
+def _was_topic_recreated(snapshot: BrokerSnapshot, positions: Positions) -> bool:
     return any(
-        look.ids.get(topic, claimed.claim.source.broker_id) != claimed.claim.source.broker_id
+        snapshot.ids.get(topic, claimed.claim.source.broker_id) != claimed.claim.source.broker_id
         for (topic, _), claimed in positions.claimed.items()
     )

@@ -87,7 +87,7 @@ FROM (
 def split_new_and_known(
     connection: Connection, entity: Entity, rows: Iterable[DecodedRow]
 ) -> tuple[list[DecodedRow], list[DecodedRow]]:
-    """Rows with a new key, and rows whose key is stored or came before, each in their order."""
+    """Return the rows with a new key, and those whose key is stored or came before, in order."""
     firsts: dict[Key, DecodedRow] = {}
     later = [row for row in rows if firsts.setdefault(get_key(row), row) is not row]
     fresh: list[DecodedRow] = []
@@ -102,7 +102,7 @@ def split_new_and_known(
 def _look_up(
     connection: Connection, entity: Entity, day: date, keys: Sequence[Key]
 ) -> frozenset[int]:
-    """The places of the keys that are stored."""
+    """Return the positions in `keys` of the keys that are stored."""
     # A day of a topic that is read again may be packed, and may have plain rows beside its blocks.
     same = "t.updated_at = k.at AND t.version = k.version"
     if days.is_packed(connection, entity.table, day):
@@ -213,7 +213,7 @@ def _group_by_day(keys: Iterable[Key]) -> dict[date, list[Key]]:
 
 
 def get_key(row: DecodedRow) -> Key:
-    """The identity of a version: the primary key of the tables."""
+    """Return the identity of a version: the primary key of the tables."""
     record = row.record
     return record.id, record.updated_at, record.version
 
@@ -252,7 +252,7 @@ def store_deduplicated(
 def store_isolated(
     connection: Connection, entity: Entity, rows: Sequence[DecodedRow]
 ) -> StoreOutcome:
-    """The same with the search keys of the rows."""
+    """Store rows as `store_deduplicated` does, and their search keys too."""
     return DeduplicatingWriter(connection, entity, isolate=True).store(rows)
 
 
@@ -312,7 +312,7 @@ class DeduplicatingWriter:
             store_search_keys(self._connection, keys.rows())
 
     def _storable(self, rows: Sequence[DecodedRow]) -> list[DecodedRow]:
-        """The rows that the types of the columns take; the others are rejected."""
+        """Return the rows that the types of the columns take, and reject the others."""
         if not rows:
             return []
         with self._connection.transaction(force_rollback=True):
